@@ -27,6 +27,7 @@ from kpp.embeddings import EstimandEmbedding, InterventionalMeanEmbedding, inter
 from kpp.kernels import RBF
 from kpp.testing import check_embedding
 from oracles import discrete_laws as oracle
+from oracles.kernels import rbf
 
 #: The effect without regularization is extrapolated from three small values L, 2 L, 4 L. Its bias is of the order
 #: (L / p)^3 for events of probability p, and rounding errors grow to 1e-16 / L, or 1e-16 / L^2 where one regression is
@@ -173,7 +174,14 @@ def compare_exactly(seed: int, number: int, nodes: str, sizes=(2,), most_given: 
     return counts
 
 
-@pytest.mark.slow_variants("front door", "several treatments", "a fraction for each row", "carried")
+@pytest.mark.slow_variants(
+    "front door",
+    "mediator and outcome",
+    "front door with a covariate",
+    "several treatments",
+    "a fraction for each row",
+    "carried",
+)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_effects_are_those_of_the_mutilated_model(name):
     graph, x, y, z = SPECIAL[name]
@@ -182,7 +190,7 @@ def test_special_effects_are_those_of_the_mutilated_model(name):
 
 
 def test_random_effects_equal_their_estimands():
-    counts = compare_exactly(0, 12, "abcd")
+    counts = compare_exactly(0, 10, "abcd")
     assert counts["fraction"] >= 2 and counts["sum"] >= 2
 
 
@@ -266,6 +274,11 @@ def gaussian_sample(graph: CausalDAG, n: int, seed: int) -> tuple[pd.DataFrame, 
     return pd.DataFrame(rows, columns=names), mixing @ mixing.T, names
 
 
+@eqx.filter_jit
+def both(found, expected):
+    return [(one.weights(GRID), one.mmd_squared(expected, GRID, GRID)) for one in (found, expected)]
+
+
 @pytest.mark.parametrize("graph", [BACKDOOR, FRONTDOOR], ids=["back door", "front door"])
 def test_back_door_and_front_door_are_those_of_the_interventional_embedding(graph, tolerance):
     frame, _, _ = gaussian_sample(graph, 12, 0)
@@ -276,10 +289,9 @@ def test_back_door_and_front_door_are_those_of_the_interventional_embedding(grap
     )
     used = {name: kernels[name] for name in ("x", adjusting)}
     found = EstimandEmbedding.from_graph(graph, frame, "x", "y", regularization=0.01, kernels=used)
-    np.testing.assert_allclose(found.weights(GRID), expected.weights(GRID), **tolerance())
-    np.testing.assert_allclose(
-        found.mmd_squared(expected, GRID, GRID), expected.mmd_squared(expected, GRID, GRID), atol=1e-9
-    )
+    found, expected = both(found, expected)
+    np.testing.assert_allclose(found[0], expected[0], **tolerance())
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-9)
 
 
 @pytest.mark.slow
@@ -321,12 +333,12 @@ def test_draws_are_expectations_under_weights_of_the_rows(napkin):
     assert draws.dims == ("chain", "draw", "query") and draws.shape == (1, 3, 3)
     np.testing.assert_array_equal(draws["x"], GRID[:, 0])
     rows = np.asarray(jax.random.randint(jax.random.key(0), (3, 20), 0, 20))
+    redrawn = eqx.filter_jit(lambda tree, some: tree.with_row_weights(some).expectation(values, GRID))
     for draw, some in zip(draws[0], (np.bincount(drawn, minlength=20) for drawn in rows), strict=True):
-        redrawn = embedding.with_iterations(3).with_row_weights(some)
-        np.testing.assert_allclose(draw, redrawn.expectation(values, GRID), rtol=1e-9)
+        np.testing.assert_allclose(draw, redrawn(embedding.with_iterations(3), some), rtol=1e-9)
 
 
-@pytest.mark.parametrize("num_iterations", [1, 2, 4])
+@pytest.mark.parametrize("num_iterations", [1, 4])
 def test_iterations_regress_what_is_left_of_the_outcome(num_iterations):
     """Each iteration adds the ridge regression of the residuals so far: iterated Tikhonov regularization."""
     rng = np.random.default_rng(3)
@@ -335,7 +347,7 @@ def test_iterations_regress_what_is_left_of_the_outcome(num_iterations):
         CausalDAG([("x", "y")]), frame, "x", "y", regularization=0.01, kernels={"x": RBF(0.7)}
     )
     x = frame[["x"]].to_numpy()
-    gram, cross = np.asarray(RBF(0.7).gram(x)), np.asarray(RBF(0.7)(GRID, x))
+    gram, cross = rbf(x, x, 0.7), rbf(GRID, x, 0.7)
     coefficients = np.zeros(20)
     for _ in range(num_iterations):
         residuals = frame["y"].to_numpy() - gram @ coefficients

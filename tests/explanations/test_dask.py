@@ -210,8 +210,17 @@ def full_disk(monkeypatch):
     return fill, lambda: monkeypatch.setattr(zarr.storage.LocalStore, "set", original)
 
 
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """The store of a job that was not interrupted."""
+    path = tmp_path_factory.mktemp("job") / "b.zarr"
+    with dask.config.set(scheduler="synchronous"):
+        run_job(path)
+    return path
+
+
 @pytest.mark.parametrize("files", [3, 40, 45, 48])
-def test_an_interrupted_job_goes_on_and_equals_an_uninterrupted_one(files, tmp_path, full_disk):
+def test_an_interrupted_job_goes_on_and_equals_an_uninterrupted_one(files, tmp_path, full_disk, job):
     fill, empty = full_disk
     fill(files)
     with pytest.raises(OSError, match="No space left"):
@@ -220,7 +229,7 @@ def test_an_interrupted_job_goes_on_and_equals_an_uninterrupted_one(files, tmp_p
         with pytest.raises(ValueError, match=r"not complete: \d of 5 blocks"):
             kpp.Explanation.load(tmp_path / "a.zarr")
     empty()
-    found, known = run_job(tmp_path / "a.zarr"), run_job(tmp_path / "b.zarr")
+    found, known = run_job(tmp_path / "a.zarr"), kpp.Explanation.load(job)
     assert found.dataset.compute().identical(known.dataset.compute())
 
 
@@ -254,14 +263,12 @@ def test_nothing_is_written_after_an_error(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_finished_blocks_are_not_computed_again(tmp_path, monkeypatch):
-    run_job(tmp_path / "a.zarr")
-
+def test_finished_blocks_are_not_computed_again(job, monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("a block was computed again")
 
     monkeypatch.setattr("kpp.lazy.block_task.BlockTask.explain", refuse)
-    run_job(tmp_path / "a.zarr")
+    run_job(job)
 
 
 CHANGES = {
@@ -279,14 +286,12 @@ def other() -> kpp.RKHSFunction:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_another_job_is_refused_by_name(name, tmp_path):
-    run_job(tmp_path / "a.zarr")
+def test_another_job_is_refused_by_name(name, job):
     with pytest.raises(ValueError, match=f"differs in `{name}`"):
-        run_job(tmp_path / "a.zarr", **CHANGES[name]())
+        run_job(job, **CHANGES[name]())
 
 
-def test_a_store_records_its_job(tmp_path):
-    run_job(tmp_path / "a.zarr")
-    job = json.loads(zarr.open_group(tmp_path / "a.zarr", mode="r").attrs["kpp_job"])
-    assert job["rows_per_block"] == "5"
-    assert job["precision"] == "float64"
+def test_a_store_records_its_job(job):
+    recorded = json.loads(zarr.open_group(job, mode="r").attrs["kpp_job"])
+    assert recorded["rows_per_block"] == "5"
+    assert recorded["precision"] == "float64"

@@ -21,7 +21,8 @@ Y = TABLE["age"].to_numpy() * (TABLE["region"] == "west") + TABLE["bmi"].to_nump
 @pytest.fixture(scope="module")
 def explanation():
     kernel = ProductKernel((RBF(1.0), Categorical(), RBF(2.0)))
-    fit = GPRegression(kernel, noise_variance=0.1).fit(jax.random.key(0), TABLE, Y, inference=kpp.MAP(progress=False))
+    model, inference = GPRegression(kernel, noise_variance=0.1), kpp.MAP(progress=False)
+    fit = model.fit(jax.random.key(0), TABLE, Y, inference=inference, num_prior_samples=0)
     columns = ["region", "bmi", "age"]
     options = {"value_function": "interventional", "background": TABLE[columns], "covariance": None}
     return fit, kpp.explain(fit, TABLE[columns].iloc[:3], **options)

@@ -188,15 +188,14 @@ def test_hidden_common_causes_give_the_covariance_of_their_loadings():
     [
         (BernoulliLikelihood(), [0, 1, 1, 0], lambda f, y: stats.bernoulli.logpmf(y, 1 / (1 + np.exp(-f)))),
         (PoissonLikelihood(), [0, 3, 1, 2], lambda f, y: stats.poisson.logpmf(y, np.exp(f))),
-        (GaussianLikelihood(noise_variance=0.4), [0.1, 3, -1, 2], lambda f, y: stats.norm.logpdf(y, f, 0.4**0.5)),
     ],
-    ids=["labels", "counts", "numbers"],
+    ids=["labels", "counts"],
 )
 def test_labels_and_counts_have_their_own_likelihoods(likelihood, values, log_prob):
     x, graph = np.array([0.3, -1.0, 0.5, 1.5]), CausalDAG([("x", "y")])
     model = StructuralModel(graph, {"x": fixed({}), "y": LinearMechanism(0.7, 0.2, likelihood)})
     expected = stats.norm.logpdf(x).sum() + log_prob(0.2 + 0.7 * x, np.array(values)).sum()
-    density = log_density(model, ({"x": x, "y": values},), {}, {})[0]
+    density = jax.jit(lambda table: log_density(model, (table,), {}, {})[0])({"x": x, "y": np.array(values)})
     np.testing.assert_allclose(density, expected, rtol=1e-10)
     drawn = model.draw(jax.random.key(0), {}, {"x": x, "y": values}, num_rows=50)["y"].to_numpy()
     assert np.all(likelihood.support(drawn))
