@@ -223,24 +223,3 @@ def test_samplers_find_the_posterior_of_the_aggregates(dense):
     replicates = fit.idata.posterior_predictive["y"].values.reshape(-1, 3)
     rates = EXPOSURE * np.exp(dense.mean + found @ dense.root.T)
     np.testing.assert_allclose(replicates.mean(0), rates.mean(0), rtol=0.1)
-
-
-@pytest.mark.slow
-def test_counts_recover_a_field_by_minibatches():
-    rng = np.random.default_rng(0)
-    y = np.linspace(-2.0, 2.0, 40)
-    x = np.repeat(y, 5)[:, None] + 0.2 * rng.normal(size=(200, 1))
-    bags = Bags.create(x, np.repeat(np.arange(40), 5), y[:, None])
-    truth = 1.0 + np.sin(2.0 * x[:, 0])
-    counts = rng.poisson(50.0 * np.exp(np.asarray(bags.means(truth))))
-    model = CMP(RBF(0.7), RBF(0.3), 1.0, 1e-4, likelihood="poisson", mean=1.0, num_inducing=10, minibatch=10)
-    inference = kpp.SVI(guide="multivariate_normal", num_steps=3000, num_samples=200, progress=False)
-    exposure = np.full(40, 50.0)
-    fit = model.fit(jax.random.key(0), bags, counts, exposure=exposure, inference=inference, num_prior_samples=0)
-    inside = np.linspace(-1.8, 1.8, 50)[:, None]
-    found = fit.predict(inside)["mean"].values[0]
-    expected = 1.0 + np.sin(2.0 * inside[:, 0])
-    # Counts of 18 to 370 know a log rate to 5 to 24 %; the field under bags of width 0.4 is smoothed besides.
-    assert np.sqrt(np.mean((found.mean(0) - expected) ** 2)) < 0.12
-    spread = np.sqrt(found.var(0) + fit.predict(inside)["latent_variance"].values[0].mean(0))
-    assert np.mean(np.abs(found.mean(0) - expected) < 2.0 * spread) > 0.8

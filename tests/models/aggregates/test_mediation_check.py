@@ -77,9 +77,9 @@ def field_means(num, rng):
 
 def test_more_bags_and_less_noise_leave_less_unexplained():
     rng = np.random.default_rng(0)
-    few, many = (field_means(count, rng)[1] for count in (8, 50))
-    places, _, targets = field_means(30, rng)
-    noisy = targets + rng.normal(size=30)
+    few, many = (field_means(count, rng)[1] for count in (9, 50))
+    places, _, targets = field_means(50, rng)
+    noisy = targets + rng.normal(size=50)
     first, second = check_mediation(few, places, noisy, RBF(0.7)), check_mediation(many, places, targets, RBF(0.7))
     assert second.operator < 0.5 * first.operator
     assert second.regression < 0.5 * first.regression

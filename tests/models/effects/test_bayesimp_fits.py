@@ -195,7 +195,8 @@ def test_valid_adjustments_agree_with_each_other_and_with_the_truth(model):
         found = moments(*model(chosen, 0.01, 3.0).prepare(data, sample[5], mediators=sample[4])[:2], x_query)
         return np.abs(found["mean"] - truth).max()
 
-    errors = {(n, name): np.mean([error(n, seed, name) for seed in range(4)]) for n in (50, 800) for name in tables}
+    cases = [(50, "backdoor"), (50, "frontdoor"), *((800, name) for name in tables)]
+    errors = {(n, name): np.mean([error(n, seed, name) for seed in range(4)]) for n, name in cases}
     assert errors[800, "backdoor"] < min(0.08, errors[50, "backdoor"])
     assert errors[800, "frontdoor"] < min(0.12, errors[50, "frontdoor"])
     assert errors[800, "none"] > 0.2

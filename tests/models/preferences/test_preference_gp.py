@@ -120,7 +120,7 @@ def test_the_registry_knows_the_models():
     known = registry.models()
     assert known["GPGP"] is GPGP
     assert known["PGP"] is PGP
-    assert known["preference-gp"] is known["PreferenceGP"] is PreferenceGP
+    assert known["PreferenceGP"] is PreferenceGP
 
 
 def test_reference_vectors(vectors):
@@ -490,10 +490,15 @@ def test_gradient_of_the_evidence_follows_the_width_of_ties(played, name, deriva
     def evidence(width):
         return laplace_log_evidence(OutcomeLikelihood(data["y"], Outcomes(name, width)), gram, jnp.zeros(()))
 
-    fast, slope = jax.jit(evidence), jax.jit(jax.grad(evidence))
-    np.testing.assert_allclose(slope(WIDTH), derivative(fast, WIDTH), rtol=1e-7)
-    second = jax.jit(jax.grad(jax.grad(evidence)))(WIDTH)
-    np.testing.assert_allclose(second, derivative(slope, WIDTH), rtol=1e-6)
+    @jax.jit
+    def derivatives(width):
+        """The evidence with its first and second derivative."""
+        (value, slope), (_, curvature) = jax.jvp(jax.value_and_grad(evidence), (width,), (1.0,))
+        return value, slope, curvature
+
+    _, slope, second = derivatives(WIDTH)
+    np.testing.assert_allclose(slope, derivative(lambda width: derivatives(width)[0], WIDTH), rtol=1e-7)
+    np.testing.assert_allclose(second, derivative(lambda width: derivatives(width)[1], WIDTH), rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -530,15 +535,27 @@ def test_priors_and_leave_one_out(played):
 
 
 @pytest.mark.slow
-def test_minibatches_of_many_matches():
-    matches = circle(80, np.random.default_rng(4))
-    train, test = matches.split(jax.random.key(0), 0.8)
-    model = GPGP(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=60, minibatch=200)
-    svi = kpp.SVI(num_steps=1500, num_samples=10, progress=False)
-    fit = model.fit(jax.random.key(0), train, inference=svi, num_prior_samples=0)
-    rows, won = test.single_matches()
-    chance = fit.predict(test)["probability"].values.mean((0, 1))
-    assert np.mean((chance[rows] > 0.5) == won) > 0.95
+def test_bound_of_a_minibatch_is_that_of_all_pairs_in_the_mean(split):
+    matches = split[0]
+    count = matches.num_pairs // 4
+    matches = matches.take(np.arange(4 * count))
+    rng = np.random.default_rng(5)
+    parts = rng.permutation(4 * count).reshape(4, count)  # each pair is in one of four minibatches
+    values = {"inducing_whitened": rng.normal(size=4)}
+    whole, data, _ = MODELS["inducing"].prepare(matches)
+    few, _, _ = dataclasses.replace(MODELS["inducing"], minibatch=count).prepare(matches)
+
+    def density(model, data, values):
+        return numpyro.infer.util.log_density(model.numpyro_model, (), data, values)[0]
+
+    @jax.jit
+    def densities(data, parts):
+        of_some = jax.vmap(lambda rows: density(few, data, values | {"instance": rows}))(parts)
+        return of_some, density(whole, data, values)
+
+    found, expected = densities(data, parts)
+    np.testing.assert_allclose(np.mean(found), expected, rtol=1e-10)  # rounding
+    assert np.ptp(found) > 1.0
 
 
 @pytest.mark.slow
@@ -583,32 +600,13 @@ def test_a_pair_without_matches_leaves_all_derivatives_of_the_evidence_as_they_a
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("inference", "latent"),
-    [
-        (kpp.NUTS(num_warmup=5, num_samples=5, num_chains=1, progress=False), "sample"),
-        (kpp.MAP(progress=False), "laplace"),
-    ],
-)
-def test_nuts_samples_latent_preferences_by_default(played, inference, latent):
-    prior = RBF(dist.LogNormal(0.0, 0.5))
-    fits = [
-        model.fit(jax.random.key(0), matches_of(played), inference=inference, num_prior_samples=0)
-        for model in (PGP(prior), PGP(prior, latent=latent))
-    ]
-    assert fits[0].draws.keys() == fits[1].draws.keys()
-    assert ("latent_whitened" in fits[0].draws) is (latent == "sample")
-    for name, draws in fits[0].draws.items():
-        np.testing.assert_array_equal(draws, fits[1].draws[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
     ("inference", "warnings"), [(kpp.MAP(progress=False), 1), (kpp.Laplace(num_samples=4, progress=False), 0)]
 )
 def test_predictions_at_one_value_of_the_hyperparameters_warn(played, caplog, inference, warnings):
     fit = PGP(RBF(dist.LogNormal(0.0, 0.5))).fit(
         jax.random.key(0), matches_of(played), inference=inference, num_prior_samples=0
     )
+    assert ("latent_whitened" in fit.draws) is isinstance(inference, kpp.Laplace)
     caplog.clear()
     fit.predict(played[0][played[1]])
     found = [record.getMessage() for record in caplog.records if "hyperparameters" in record.getMessage()]
@@ -617,23 +615,22 @@ def test_predictions_at_one_value_of_the_hyperparameters_warn(played, caplog, in
 
 
 @pytest.mark.slow
-def test_hyperparameters_without_priors_do_not_warn(played, caplog):
-    fit = PGP(RBF(0.8)).fit(
-        jax.random.key(0), matches_of(played), inference=kpp.MAP(progress=False), num_prior_samples=0
-    )
-    fit.predict(played[0][played[1]])
+def test_hyperparameters_without_priors_do_not_warn(small_fit, played, caplog):
+    small_fit.predict(played[0][played[1]])
     assert "hyperparameters" not in caplog.text
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [GPGP, PGP])
-def test_the_weighted_draws_of_laplace_agree_with_nuts(model):
-    """Both are exact up to the errors of Monte Carlo; Laplace's approximation of g is too narrow."""
+def test_the_weighted_draws_of_laplace_agree_with_nuts():
+    """Both are exact up to the errors of Monte Carlo; Laplace's approximation of g is too narrow.
+
+    Both draw the preferences by default. The correction is recorded; it can be switched off.
+    """
     rng = np.random.default_rng(0)
     pairs = rng.normal(size=(25, 2, 2))
     outcomes = (rng.uniform(size=25) < special.expit(2 * (pairs[:, 0, 0] - pairs[:, 1, 0]))).astype(float)
     other = rng.normal(size=(8, 2, 2))
-    untrained = model(RBF(dist.LogNormal(0.0, 0.5), variance=dist.LogNormal(1.0, 0.5)))
+    untrained = GPGP(RBF(dist.LogNormal(0.0, 0.5), variance=dist.LogNormal(1.0, 0.5)))
     found = {}
     for name, inference in {
         "nuts": kpp.NUTS(num_samples=1000, progress=False),
@@ -641,6 +638,10 @@ def test_the_weighted_draws_of_laplace_agree_with_nuts(model):
         "laplace": kpp.Laplace(num_samples=1000, progress=False, importance=False),
     }.items():
         fit = untrained.fit(jax.random.key(1), pairs, outcomes, inference=inference, num_prior_samples=0)
+        assert ("latent_whitened" in fit.draws) is (name != "laplace")
+        if name == "weighted":
+            assert fit.draws["latent_whitened"].shape == (1, 8000, 25)
+            assert 1 <= fit.idata.attrs["importance_ess"] <= 8000
         predicted = fit.predict(other)
         mean = predicted["mean"].mean(("chain", "draw")).values
         square = (predicted["latent_variance"] + predicted["mean"] ** 2).mean(("chain", "draw")).values
@@ -650,23 +651,3 @@ def test_the_weighted_draws_of_laplace_agree_with_nuts(model):
     np.testing.assert_allclose(again / sd, mean / sd, atol=0.25)
     np.testing.assert_allclose(sd_again, sd, rtol=0.15)
     assert np.abs(np.log(sd_again / sd)).mean() < np.abs(np.log(narrow / sd)).mean()
-
-
-@pytest.mark.slow
-def test_laplace_draws_the_preferences_by_default():
-    """The correction is recorded; it can be switched off."""
-    pairs, outcomes = np.random.default_rng(1).normal(size=(5, 2, 1)), np.array([1.0, 0.0, 1.0, 1.0, 0.0])
-    untrained = PGP(RBF(dist.LogNormal(0.0, 0.5)))
-    fits = [
-        untrained.fit(
-            jax.random.key(0),
-            pairs,
-            outcomes,
-            inference=kpp.Laplace(num_samples=40, progress=False, importance=importance),
-            num_prior_samples=0,
-        )
-        for importance in (None, False)
-    ]
-    assert fits[0].draws["latent_whitened"].shape == (1, 40, 5)
-    assert 1 <= fits[0].idata.attrs["importance_ess"] <= 40
-    assert list(fits[1].draws) == ["kernel.lengthscale"]

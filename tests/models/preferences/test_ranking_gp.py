@@ -103,11 +103,16 @@ def matches():
     return Matches.create(ITEMS, first, second, RNG.integers(2, size=15))
 
 
+def conditioned(model, data):
+    """A fit without the groups of ArviZ: there is nothing to infer."""
+    model, data, schema = model.prepare(data)
+    return kpp.Fit(model, None, data, schema, {}, kpp.MAP(progress=False))
+
+
 @pytest.fixture(scope="module")
 def fit():
-    """A fit at one value of the hyperparameters, without the groups of ArviZ."""
-    model, data, schema = RankingGP(2.0 * RBF(1.0)).prepare(RANKINGS)
-    return kpp.Fit(model, None, data, schema, {}, kpp.MAP(progress=False))
+    """A fit at one value of the hyperparameters."""
+    return conditioned(RankingGP(2.0 * RBF(1.0)), RANKINGS)
 
 
 @pytest.fixture(scope="module")
@@ -229,11 +234,10 @@ def test_missing_and_wrong_contexts_are_named(judged, ask, message):
 
 
 @pytest.mark.slow
-def test_two_items_are_a_duel(matches, fit):
+def test_two_items_are_a_duel(matches):
     rankings = Rankings.from_matches(matches)
-    options = {"inference": kpp.MAP(progress=False), "num_prior_samples": 0}
-    ours = choice_probabilities(RankingGP(RBF(1.0)).fit(KEY, rankings, **options), ITEMS[:2])
-    exact = duel(PGP(RBF(1.0)).fit(KEY, matches, **options), ITEMS[:1], ITEMS[1:2])["probability"]
+    ours = choice_probabilities(conditioned(RankingGP(RBF(1.0)), rankings), ITEMS[:2])
+    exact = duel(conditioned(PGP(RBF(1.0)), matches), ITEMS[:1], ITEMS[1:2])["probability"]
     assert abs(float(ours[0, 0, 0]) - float(exact[0])) < 1e-3  # 512 points of quasi-Monte Carlo
 
 
@@ -243,7 +247,7 @@ def test_with_a_flat_prior_the_mode_is_the_maximum_of_the_likelihood():
     orders = [RNG.permutation(5) for _ in range(30)]
     rankings = Rankings.create(np.eye(5), orders)
     kernel = 1e6 * RBF(0.01)  # one independent utility per item
-    fit = RankingGP(kernel).fit(KEY, rankings, inference=kpp.MAP(progress=False), num_prior_samples=0)
+    fit = conditioned(RankingGP(kernel), rankings)
     strength = np.ones(5)
     wins = np.bincount(np.concatenate([order[:-1] for order in orders]), minlength=5)
     for _ in range(2000):

@@ -55,7 +55,8 @@ def test_at_the_mean_of_the_hyperparameters(fit):
     posterior = fit.function_posterior(at="mean")
     assert posterior.batch_shape == ()
     sample = {name: jnp.asarray(np.asarray(draws).mean(axis=(0, 1))) for name, draws in fit.draws.items()}
-    expected = fit.model.predictive(sample, fit.data, jnp.asarray(X_TEST), covariance=True)
+    model = fit.model
+    expected = jax.jit(lambda sample, data: model.predictive(sample, data, X_TEST, covariance=True))(sample, fit.data)
     np.testing.assert_allclose(posterior.mean(X_TEST), expected["mean"], atol=1e-9)
     np.testing.assert_allclose(posterior.covariance(X_TEST, X_TEST), expected["latent_covariance"], atol=1e-9)
 

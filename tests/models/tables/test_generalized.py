@@ -111,7 +111,7 @@ def test_row_with_twice_the_exposure_is_two_rows():
     found = []
     for x, y, exposure in (twice, once):
         prepared, data, _ = model.prepare(x, y, exposure=exposure)
-        found.append(prepared.predictive({}, data, jnp.asarray(NEW))["mean"])
+        found.append(jax.jit(lambda data, model=prepared: model.predictive({}, data, NEW)["mean"])(data))
     np.testing.assert_allclose(*found, rtol=1e-8)  # sums of Poisson counts are Poisson; the mode's tolerance
 
 
@@ -123,8 +123,8 @@ def test_labels_are_those_of_the_classifier(latent):
     found = []
     for model in (ours, theirs):
         prepared, data, _ = model.prepare(X, LABELS)
-        density = log_density(prepared.numpyro_model, (), data, draw)[0]
-        found.append([density, *prepared.predictive(draw, data, jnp.asarray(NEW)).values()])
+        predicted = jax.jit(lambda data, model=prepared: model.predictive(draw, data, NEW))(data)
+        found.append([density(prepared, data, draw), *predicted.values()])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), *found)
 
 
@@ -183,7 +183,7 @@ def test_bound_is_the_expected_log_density(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", ["negative binomial", "ordinal", "student_t"])  # each goes another way
 def test_fits_predict_and_survive_a_file(name, tmp_path):
     law, y, exposure = LAWS[name]
     if law.log_concave:
@@ -212,12 +212,13 @@ def test_leave_one_out_is_that_of_a_fit_without_the_row():
     # The cavity of Laplace's approximation against the approximation to all other rows.
     model = GeneralizedGP(KERNEL, PoissonLikelihood())
     prepared, data, _ = model.prepare(X, COUNTS, exposure=EXPOSURE)
-    found = prepared.log_likelihood({}, data)["y"]
+    found = jax.jit(lambda data: prepared.log_likelihood({}, data)["y"])(data)
+    predict = jax.jit(lambda data, x: prepared.predictive({}, data, x))
     expected = []
     for row in range(5):
         rest = np.arange(30) != row
-        other, fewer, _ = model.prepare(X[rest], COUNTS[rest], exposure=EXPOSURE[rest])
-        law = other.predictive({}, fewer, jnp.asarray(X[row : row + 1]))
+        _, fewer, _ = model.prepare(X[rest], COUNTS[rest], exposure=EXPOSURE[rest])
+        law = predict(fewer, X[row : row + 1])
         mean, sd = float(law["mean"][0]), float(np.sqrt(law["latent_variance"][0]))
         rate = EXPOSURE[row]
         expected.append(
@@ -237,17 +238,18 @@ def test_leave_one_out_is_that_of_a_fit_without_the_row():
 
 
 @pytest.mark.slow
-def test_minibatches_of_counts_find_the_rates():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, size=(2000, 2))
-    counts = rng.poisson(np.exp(np.sin(2 * x[:, 0]))).astype(float)
-    model = GeneralizedGP(PRIOR, PoissonLikelihood(), latent="inducing", num_inducing=20, minibatch=200)
-    inference = kpp.SVI(num_steps=2000, num_samples=50, progress=False)
-    fit = model.fit(jax.random.key(0), x, counts, inference=inference, num_prior_samples=0)
-    inside = x[(np.abs(x) < 1.5).all(axis=1)][:50]
-    rate = fit.predict(inside)["response_mean"].mean(("chain", "draw"))
-    # Some 100 rows per square lengthscale, at least 40 counts: a relative standard error of .16, a mean error of .13.
-    assert float(abs(np.log(rate) - np.sin(2 * inside[:, 0])).mean()) < 0.25
+def test_bound_of_a_minibatch_is_that_of_all_rows_in_the_mean():
+    """Each row is in one of three minibatches, so that their mean is exact."""
+    options = {"latent": "inducing", "inducing_points": X[:7] + 0.1}
+    whole, data, _ = GeneralizedGP(KERNEL, PoissonLikelihood(), **options).prepare(X, COUNTS, exposure=EXPOSURE)
+    few, _, _ = GeneralizedGP(KERNEL, PoissonLikelihood(), **options, minibatch=10).prepare(
+        X, COUNTS, exposure=EXPOSURE
+    )
+    values = {"inducing_whitened": RNG.normal(size=7)}
+    parts = RNG.permutation(30).reshape(3, 10)
+    found = [density(few, data, values | {"instance": rows}) for rows in parts]
+    np.testing.assert_allclose(np.mean(found), density(whole, data, values), rtol=1e-10)  # rounding
+    assert np.ptp(found) > 1.0
 
 
 @pytest.mark.slow

@@ -64,21 +64,25 @@ def test_bound_is_the_expected_log_probability(link):
 
 @pytest.mark.slow
 def test_posterior_and_scores_are_those_given_the_values():
-    white = jnp.asarray(RNG.normal(size=7))
+    white = RNG.normal(size=7)
     prepared, data, _ = model().prepare(X, LABELS)
-    found = prepared.predictive({"inducing_whitened": white}, data, jnp.asarray(NEW))
-    mean, variance = law_given(np.asarray(white), NEW)
+    keys = jax.random.split(jax.random.key(0), 20000)
+
+    @jax.jit
+    def evaluate(sample, data):
+        again = jax.vmap(lambda key: prepared.replicate(key, sample, data)["y"])(keys)
+        return prepared.predictive(sample, data, NEW), prepared.log_likelihood(sample, data)["y"], again
+
+    found, scores, again = evaluate({"inducing_whitened": white}, data)
+    mean, variance = law_given(white, NEW)
     np.testing.assert_allclose(found["mean"], mean, rtol=1e-7)
     np.testing.assert_allclose(found["latent_variance"], variance, rtol=1e-7)
-    means, variances = law_given(np.asarray(white), X)
-    scores = prepared.log_likelihood({"inducing_whitened": white}, data)["y"]
+    means, variances = law_given(white, X)
     chances = [
         integrate.quad(lambda z, m=m, v=v: stats.norm.pdf(z) * special.expit(m + np.sqrt(v) * z), -12, 12)[0]
         for m, v in zip(means, variances, strict=True)
     ]
     np.testing.assert_allclose(np.exp(scores), np.where(LABELS == 1, chances, 1 - np.array(chances)), atol=1e-8)
-    keys = jax.random.split(jax.random.key(0), 20000)
-    again = jax.vmap(lambda key: prepared.replicate(key, {"inducing_whitened": white}, data)["y"])(keys)
     np.testing.assert_allclose(again.mean(0), chances, atol=5 * 0.5 / np.sqrt(20000))  # five standard errors
 
 

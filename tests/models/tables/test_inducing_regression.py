@@ -134,7 +134,7 @@ def test_gradient_is_a_difference():
 def test_rows_are_drawn_again_with_their_own_law():
     found = fit(model(row_variances=ROWS))
     keys = jax.random.split(jax.random.key(1), 20000)
-    draws = jax.vmap(lambda key: found.model.replicate(key, {}, found.data)["y"])(keys)
+    draws = jax.jit(jax.vmap(lambda key: found.model.replicate(key, {}, found.data)["y"]))(keys)
     mean, covariance = predictions(NOISE + ROWS, new=X)
     sd = np.sqrt(np.diag(covariance) + NOISE + ROWS)
     # Standard errors of 20000 draws: sd / 141 for a mean, 1 % for a variance; five of them.
