@@ -149,7 +149,7 @@ class NaturalGradient(AbstractInference):
         with progress_bar(self.num_steps, "natural gradient", unit="step", show=self.progress) as bar:
             for begin in range(0, self.num_steps, _CHUNK):
                 end = min(begin + _CHUNK, self.num_steps)
-                state = _run_steps(self, model, state, zeros, fit_key, data, begin, end)
+                state = _run_steps(self, model, state, zeros, fit_key, data, jnp.asarray(begin), jnp.asarray(end))
                 bound = float(state.bounds[end - 1])
                 bar.set_postfix_str(f"bound {bound:.5g}", refresh=False)
                 bar.update(end - begin)
@@ -225,10 +225,14 @@ def _run_steps(
     zeros: Array,
     rng_key: RngKey,
     data: Data,
-    begin: int,
-    end: int,
+    begin: Array,
+    end: Array,
 ) -> _State:
-    """Do some steps; `zeros` has the shape of the latent values of a minibatch."""
+    """Do some steps; `zeros` has the shape of the latent values of a minibatch.
+
+    The numbers of steps are arrays because a number would be a constant of the program, which would then be compiled
+    again for the next steps.
+    """
     optimizer = settings._optimizer()
 
     def step(number: Array, state: _State) -> _State:
