@@ -78,7 +78,7 @@ def test_svi_finds_a_gaussian(svi_fit, conjugate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guide", ["normal", "multivariate_normal", "low_rank_multivariate_normal"])
+@pytest.mark.parametrize("guide", ["normal", "low_rank_multivariate_normal"])
 def test_a_progress_bar_changes_no_draw(guide):
     def model(y=None):  # the sites are not in alphabetical order
         width = numpyro.sample("width", dist.Normal(0.0, 1.0).expand([2]).to_event(1))

@@ -30,7 +30,7 @@ def test_without_hidden_layers_it_is_a_logistic_regression(l2):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([MLPClassifier((8,), num_epochs=20, learning_rate=0.05, progress=False, random_state=0)])
+@parametrize_with_checks([MLPClassifier((), num_epochs=20, learning_rate=0.05, progress=False, random_state=0)])
 def test_it_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 

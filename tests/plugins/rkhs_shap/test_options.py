@@ -219,9 +219,8 @@ def toy(draws, posterior, toy_fit):
     return toy_fit(draws, posteriors={"mean": posterior, "draws": kpp.GPPosterior(draws, root)}), posterior.mean.points
 
 
-@pytest.mark.slow_variants("toy-mean")
-@pytest.mark.parametrize("at", ["mean", pytest.param("draws", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["toy", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "at"), [("toy", "mean"), ("fit", "draws")])
 def test_draws_and_law_of_a_fit_make_the_total_covariance(request, tmp_path, x, kind, at):
     fitted, data = request.getfixturevalue(kind)
     game = Interventional(data[:5])
