@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from kpp.games.estimators.coalition_weights import shapley_weights
 from kpp.games.estimators.game import Game
@@ -105,7 +106,19 @@ def _effects_of(
     features = jnp.asarray(game.players.membership == player)
     shown = _Shown(game.value_function.background, game.value_function, features)
     inserted, _ = Game(shown, game.function, game.x, game.players, game.varying).table(without)
-    direct, indirect = inserted - table[~joined], table[joined] - inserted
+    return _average(weights, table, inserted, jnp.asarray(np.flatnonzero(~joined)), jnp.asarray(np.flatnonzero(joined)))
+
+
+@jax.jit
+def _average(
+    weights: Float[Array, " k"],
+    table: Float[Array, "c p *rest"],
+    inserted: Float[Array, "k p *rest"],
+    without: Int[Array, " k"],
+    joined: Int[Array, " k"],
+) -> tuple[Float[Array, "p *rest"], Float[Array, "p *rest"]]:
+    """Average the two parts of the gains from coalitions without a player to those that it joined."""
+    direct, indirect = inserted - table[without], table[joined] - inserted
     return jnp.tensordot(weights, direct, axes=1), jnp.tensordot(weights, indirect, axes=1)
 
 

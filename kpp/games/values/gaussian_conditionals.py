@@ -104,16 +104,13 @@ class AbstractSampled(AbstractImputation):
 
     def control_variates(self) -> Float[Array, "r q"]:
         """Return the random numbers and their squares, whose means are 0 and 1."""
-        noise = self._noise()
-        return jnp.concatenate([noise, noise**2], axis=1)
+        return _with_squares(self._noise())
 
     def _noise(self) -> Float[Array, "r d"]:
         num_background, num_features = self.background.shape
         samples_per_point, seed = self.sampling()
         shape = (num_background * samples_per_point, num_features)
-        draws = standard_normal(jax.random.key(seed), shape, jnp.asarray(self.background).dtype)
-        mean, scale = _moments(draws)
-        return (draws - mean) / scale
+        return _standardized(standard_normal(jax.random.key(seed), shape, jnp.asarray(self.background).dtype))
 
 
 class GaussianConditional(AbstractSampled):
@@ -222,6 +219,17 @@ def _moments(values: Float[Array, "n d"]) -> tuple[Float[Array, "1 d"], Float[Ar
     """Return means and standard deviations, 1 for constants."""
     scale = jnp.std(values, axis=0, keepdims=True)
     return jnp.mean(values, axis=0, keepdims=True), jnp.where(scale > 0, scale, 1.0)
+
+
+@jax.jit
+def _standardized(draws: Float[Array, "r d"]) -> Float[Array, "r d"]:
+    mean, scale = _moments(draws)
+    return (draws - mean) / scale
+
+
+@jax.jit
+def _with_squares(noise: Float[Array, "r d"]) -> Float[Array, "r q"]:
+    return jnp.concatenate([noise, noise**2], axis=1)
 
 
 def _conditional_samples(
