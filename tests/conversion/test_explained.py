@@ -36,7 +36,8 @@ def fit():
     return model.fit(jax.random.key(0), DATA, TARGET, inference=kpp.MAP(progress=False))
 
 
-@pytest.mark.parametrize("game", ["interventional", pytest.param("observational", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("game", ["interventional", "observational"])
 def test_values_and_covariances_are_those_of_the_same_process_of_kpp(process, fit, game):
     """1e-9: the coefficients of both come from Cholesky factors of a matrix of condition number some 100."""
     options = {"value_function": game, "covariance": "joint", "progress": False, **BACKGROUND}

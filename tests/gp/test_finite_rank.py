@@ -143,7 +143,7 @@ def gram(kernel, x):
 CASES = [(name, "gaussian") for name in KERNELS] + [("nystrom", name) for name in LIKELIHOODS if name != "gaussian"]
 
 
-@pytest.mark.slow_variants("sum-gaussian", "scaled-gaussian", "selected-gaussian", "product-gaussian")
+@pytest.mark.slow_variants("sum-gaussian", "scaled-gaussian", "selected-gaussian", "product-gaussian", "nystrom-probit")
 @pytest.mark.parametrize(("kernel", "likelihood"), CASES, ids=["-".join(case) for case in CASES])
 def test_the_posterior_is_that_of_the_matrix(kernel, likelihood):
     kernel = KERNELS[kernel]()

@@ -44,6 +44,7 @@ def test_values_and_slopes_in_nu_are_those_of_scipy(nu):
     np.testing.assert_allclose(found[:2], difference[:2], rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.slow_variants("1/2", "5/2")
 @pytest.mark.parametrize(("nu", "closed_form"), CLOSED_FORMS, ids=["1/2", "3/2", "5/2"])
 def test_values_and_derivatives_are_those_of_the_closed_forms(nu, closed_form, x):
     kernel = Matern(0.6, 1.3, nu)

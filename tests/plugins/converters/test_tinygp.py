@@ -177,7 +177,7 @@ def moments(posterior, x):
     return posterior.mean(x), posterior.covariance(x, x), posterior.variance(x)
 
 
-@pytest.mark.slow_variants("quasiseparable", "variances of rows")
+@pytest.mark.slow_variants("quasiseparable", "variances of rows", "dense noise")
 @pytest.mark.parametrize(("kernel", "points", "x", "options"), PROCESSES.values(), ids=PROCESSES)
 def test_conditioned_processes_agree(kernel, points, x, options):
     process, covariance = condition(kernel, points, x, {"diag": jnp.asarray(0.1), **options})

@@ -43,7 +43,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow_variants("interventional", "embedded", "conditional", "groups")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_projected_posterior_has_nearly_the_exact_covariance(name):
     posterior, game, players = CASES[name]
