@@ -110,7 +110,13 @@ def interactions_from_table(values: Float[AnyArray, "c *rest"], *, index: str = 
         raise ValueError(f"`values` must have 2^g rows, one per coalition, got shape {values.shape}")
     weights = jnp.asarray(_weights_by_size(num_players, index), dtype=values.dtype)
     table = _sum_differences(values, weights)
-    return _set_diagonal(table, values[np.append(0, 2 ** np.arange(num_players))], 0) if index == "STII" else table
+    return _set_diagonal(table, _empty_and_alone(values), 0) if index == "STII" else table
+
+
+@jax.jit
+def _empty_and_alone(values: Float[Array, "c *rest"]) -> Float[Array, "k *rest"]:
+    """Return the values of the empty coalition and of those of one player."""
+    return values[np.append(0, 2 ** np.arange(values.shape[0].bit_length() - 1))]
 
 
 @jax.jit

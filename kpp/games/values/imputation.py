@@ -122,7 +122,7 @@ def mean_prediction(function: PointFunction, rows: Float[Array, "m d"]) -> 'Floa
     """Return the mean prediction of a function over rows."""
     if isinstance(function, RKHSFunction):
         return _mean_in_rkhs(function, rows)
-    predictions, axis = predict_groups(function, rows[None])
+    predictions, axis = predict_groups(function, _library(rows).asarray(rows)[None])
     return jnp.asarray(predictions.mean(axis + 1).squeeze(axis))
 
 
@@ -220,7 +220,8 @@ def _values_of_chunk(
     step = max(1, _rows_per_call(constant) // (weights.shape[0] * weights.shape[2]))
     values, axis = [], 0
     for start in range(0, x.shape[0], step):
-        rows = value_function.impute(function, x[start : start + step], coalitions)
+        imputed = value_function.impute(function, x[start : start + step], coalitions)
+        rows = _library(imputed).asarray(imputed)
         predictions, axis = predict_groups(function, rows.reshape(-1, *rows.shape[2:]))
         values.append(_weigh_chunk(weights[:, start : start + step], predictions, constant, axis))
     return _join(values, axis + 1), axis
