@@ -97,15 +97,19 @@ def test_natural_gradients_over_minibatches_find_the_collapsed_posterior():
     fit = few.fit(jax.random.key(0), BAGS, TARGETS, inference=inference, num_prior_samples=0, **options)
     assert fit.idata.log_likelihood["y"].shape == fit.idata.posterior_predictive["y"].shape == (1, 2, 4)
     collapsed, data = prepared(name)
-    expected = collapsed.predictive({}, data, jnp.asarray(x))
+    expected = jax.jit(lambda data: collapsed.predictive({}, data, jnp.asarray(x)))(data)
     # Each draw of the inducing values is a field; the law of the values gives mean and variance over all draws.
     mean, root = fit.state["whitened_mean"][0], fit.state["whitened_root"][0]
     prepared_few, few_data = prepared(name, minibatch=2)
 
+    @jax.jit
     def field(white):
-        return prepared_few.predictive({"inducing_whitened": white}, few_data, jnp.asarray(x))
+        def given(white):
+            return prepared_few.predictive({"inducing_whitened": white}, few_data, jnp.asarray(x))
 
-    given, slope = field(mean), jax.jacobian(lambda white: field(white)["mean"])(mean)
+        return given(white), jax.jacobian(lambda white: given(white)["mean"])(white)
+
+    given, slope = field(mean)
     variance = given["latent_variance"] + jnp.sum(jnp.square(slope @ root.T), axis=1)
     # The last steps average about a hundred minibatches of half the targets: a tenth of the prior's deviation, 1.2.
     np.testing.assert_allclose(given["mean"], expected["mean"], atol=0.12)

@@ -148,18 +148,10 @@ def learned(vectors, bags, inference):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("inference", "shape"),
-    [
-        (kpp.MAP(num_restarts=0, progress=False), (1, 1)),
-        (kpp.NUTS(num_warmup=20, num_samples=10, num_chains=1, progress=False), (1, 10)),
-    ],
-    ids=["MAP", "NUTS"],
-)
-def test_inducing_points_are_learned(vectors, bags, inference, shape):
-    fit = learned(vectors, bags, inference)
+def test_inducing_points_are_learned(vectors, bags):
+    fit = learned(vectors, bags, kpp.MAP(num_restarts=0, progress=False))
     points = fit.idata.posterior["inducing_points"]
-    assert points.shape == (*shape, 3, 2)
+    assert points.shape == (1, 1, 3, 2)
     assert points.dims[2:] == ("inducing_point", "feature")
     assert np.abs(np.asarray(points) - np.asarray(fit.model.inducing_points.mean)).max() > 1e-3
     assert np.isfinite(fit.predict(vectors["in_Xq"])["mean"].values).all()

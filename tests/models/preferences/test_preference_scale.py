@@ -130,18 +130,20 @@ def test_fits_in_contexts_are_the_dense_fits_to_single_matches(kernel):
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_ridge_is_kernel_ridge(kernel):
-    dense = KernelRidge(kernel, 0.01).function_draw({}, {"x": jnp.asarray(POINTS), "y": jnp.asarray(2 * Y - 1)})
+    dense = jax.jit(lambda data: KernelRidge(kernel, 0.01).function_draw({}, data)(jnp.asarray(NEW)))
+    expected = dense({"x": jnp.asarray(POINTS), "y": jnp.asarray(2 * Y - 1)})
     found = fitted(PreferenceRidge(kernel, 0.01, preconditioner_rank=3), MATCHES)
-    np.testing.assert_allclose(found(NEW), dense(NEW), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found(NEW), expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_logistic_is_kernel_logistic(kernel):
     labels = jnp.asarray(np.concatenate([np.ceil(Y), np.floor(Y)]))  # a tie is one of each
-    dense = KernelLogistic(kernel, 0.003).function_draw({}, {"x": jnp.tile(POINTS, (2, 1, 1)), "y": labels})
+    dense = jax.jit(lambda data: KernelLogistic(kernel, 0.003).function_draw({}, data)(jnp.asarray(NEW)))
+    expected = dense({"x": jnp.tile(POINTS, (2, 1, 1)), "y": labels})
     found = fitted(PreferenceLogistic(kernel, 0.003, preconditioner_rank=3), MATCHES)
-    np.testing.assert_allclose(found(NEW), dense(NEW), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found(NEW), expected, rtol=1e-8, atol=1e-8)
 
 
 def test_the_side_that_a_match_is_told_from_changes_nothing():
@@ -197,9 +199,13 @@ def test_leave_one_out_of_logistic_is_the_cavity_of_the_dense_process(compare):
     pairs = np.unique(np.sort(np.stack([FIRST, SECOND], axis=1), axis=1), axis=0)  # each pair meets once
     y = np.random.default_rng(8).integers(0, 2, len(pairs)).astype(float)
     model, data, _ = PreferenceLogistic(BOTH, 0.01).prepare(Matches.create(ITEMS, *pairs.T, y))
-    covariance = jnp.asarray(compare(ITEMS[pairs], ITEMS[pairs]) / (len(pairs) * 0.01))
-    mode = laplace_posterior(BernoulliLikelihood(jnp.asarray(y)), covariance, jnp.zeros(()))
-    held_out = np.asarray(leave_one_out_latent(covariance, mode)[0])
+
+    @jax.jit
+    def cavity(covariance):
+        mode = laplace_posterior(BernoulliLikelihood(jnp.asarray(y)), covariance, jnp.zeros(()))
+        return leave_one_out_latent(covariance, mode)[0]
+
+    held_out = np.asarray(cavity(compare(ITEMS[pairs], ITEMS[pairs]) / (len(pairs) * 0.01)))
     expected = np.log(expit(np.where(y == 1, held_out, -held_out)))
     # Two factorizations of matrices with condition numbers near 100.
     np.testing.assert_allclose(model.log_likelihood({}, data)["y"], expected, rtol=1e-8, atol=1e-8)
@@ -226,9 +232,10 @@ def test_leaving_out_a_pair_is_a_fit_to_the_other_pairs(compare):
 def test_the_evidence_of_ridge_is_a_normal_density(kernel):
     model, data, _ = PreferenceRidge(kernel, 0.01).prepare(MATCHES)
     law = PairMarginal(model.item_function(data), model.process(data["trials"])[1])
-    covariance = np.asarray(kernel.gram(MATCHES.points)) + np.diag(40 * 0.01 / np.asarray(MATCHES.counts))
+    gram = np.asarray(jax.jit(lambda points: kernel.gram(points))(MATCHES.points))
+    covariance = gram + np.diag(40 * 0.01 / np.asarray(MATCHES.counts))
     expected = scipy.stats.multivariate_normal.logpdf(data["y"], cov=covariance)
-    np.testing.assert_allclose(law.log_prob(data["y"]), expected, rtol=1e-8)
+    np.testing.assert_allclose(jax.jit(lambda law, y: law.log_prob(y))(law, data["y"]), expected, rtol=1e-8)
 
 
 @pytest.mark.slow
@@ -236,8 +243,8 @@ def test_the_evidence_of_ridge_is_a_normal_density(kernel):
 def test_draws_from_the_prior_have_the_covariance_of_the_kernel(kernel):
     model, data, _ = PreferenceRidge(kernel, 1e-9).prepare(IN_CONTEXTS)
     law = PairMarginal(model.item_function(data), model.process(data["trials"])[1])
-    draws = np.asarray(law.sample(jax.random.key(0), (20_000,)))
-    gram = np.asarray(kernel.gram(IN_CONTEXTS.inputs))
+    draws = np.asarray(jax.jit(lambda law: law.sample(jax.random.key(0), (20_000,)))(law))
+    gram = np.asarray(jax.jit(lambda inputs: kernel.gram(inputs))(IN_CONTEXTS.inputs))
     # The standard deviation of an entry is at most sqrt(2 / 20000) = 1% of the largest variance; 5 of them.
     np.testing.assert_allclose(np.cov(draws.T), gram, atol=0.05 * gram.max())
 
