@@ -55,18 +55,25 @@ def hessian(value):
 @pytest.mark.slow
 def test_the_system_is_the_whitened_matrix_and_its_eigenvalues_have_the_bounds():
     kernel, noise = parts(THETA)
-    found = system(THETA)
     matrix, identity = kernel.gram(X) + jnp.diag(noise), jnp.eye(N)
-    np.testing.assert_allclose(found.whiten(identity), found.unwhiten(identity).T, atol=1e-12)
-    np.testing.assert_allclose(
-        found.multiply(identity), found.whiten(matrix) @ found.unwhiten(identity), rtol=1e-10, atol=1e-10
-    )
-    approximation = noise[:, None] ** 0.5 * (found.features @ found.features.T + identity) * noise[None] ** 0.5
-    np.testing.assert_allclose(found.whiten(approximation) @ found.unwhiten(identity), identity, atol=1e-10)
-    np.testing.assert_allclose(found.preconditioner_log_determinant(), np.linalg.slogdet(approximation)[1], rtol=1e-12)
-    eigenvalues = np.linalg.eigvalsh(found.multiply(identity))
+
+    @jax.jit
+    def products():
+        found = system(THETA)
+        approximation = noise[:, None] ** 0.5 * (found.features @ found.features.T + identity) * noise[None] ** 0.5
+        whitened = [found.whiten(one) @ found.unwhiten(identity) for one in (matrix, approximation)]
+        both = found.whiten(identity), found.unwhiten(identity).T
+        log_determinant = found.preconditioner_log_determinant()
+        return both, found.multiply(identity), whitened, approximation, log_determinant, found.bound
+
+    both, multiplied, (whitened, of_approximation), approximation, log_determinant, bound = products()
+    np.testing.assert_allclose(*both, atol=1e-12)
+    np.testing.assert_allclose(multiplied, whitened, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(of_approximation, identity, atol=1e-10)
+    np.testing.assert_allclose(log_determinant, np.linalg.slogdet(approximation)[1], rtol=1e-12)
+    eigenvalues = np.linalg.eigvalsh(multiplied)
     assert eigenvalues[0] > 1 - 1e-9
-    assert eigenvalues[-1] < found.bound
+    assert eigenvalues[-1] < bound
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from numpyro import distributions as dist
 from scipy import special, stats
 
 from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, LatentObservations, SoftmaxLikelihood
+from kpp.gp.expectations import expected_softplus
 from kpp.gp.softmax import expected_log_sum_exp, log_softmax_probabilities
 
 RNG = np.random.default_rng(3)
@@ -131,28 +132,27 @@ def test_draws_have_the_law(found):
     np.testing.assert_allclose(outputs.var(0), total, rtol=5 * np.sqrt(2 / 40_000))
 
 
+@jax.jit
+def two_ways(mean, variance):
+    """Value and slopes of the mean of log sum exp; the value, half its curvature and the chances by one difference."""
+    value, slope = jax.value_and_grad(lambda m, v: expected_log_sum_exp(m, v).sum(), (0, 1))(mean, variance)
+    difference, total = mean[:, 1] - mean[:, 0], variance.sum(axis=1)
+    softplus = lambda m: expected_softplus(m, total).sum()  # noqa: E731
+    curvature = jax.grad(lambda m: jax.grad(softplus)(m).sum())(difference)
+    other = mean[:, 0].sum() + softplus(difference)
+    return value, slope, other, 0.5 * curvature, jnp.exp(log_softmax_probabilities(mean, variance))
+
+
 # The mean of log sum exp of two variables is that of softplus of their difference.
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, 0.1, 1.0, 3.0, 30.0])
 def test_two_classes_are_one_logistic_variable(scale):
-    from kpp.gp.expectations import expected_softplus
-
-    mean, variance = jnp.asarray(3 * RNG.normal(size=(20, 2))), jnp.asarray(scale * RNG.uniform(0.2, 1.0, size=(20, 2)))
-
-    @jax.jit
-    def both(mean, variance):
-        value, slope = jax.value_and_grad(lambda m, v: expected_log_sum_exp(m, v).sum(), (0, 1))(mean, variance)
-        other = mean[:, 0] + expected_softplus(mean[:, 1] - mean[:, 0], variance.sum(axis=1))
-        return value, slope, other, jnp.exp(log_softmax_probabilities(mean, variance))
-
-    value, (by_mean, by_variance), other, chance = both(mean, variance)
-    np.testing.assert_allclose(value, other.sum(), atol=2e-5)  # twenty errors of at most 1e-6
+    mean, variance = 3 * RNG.normal(size=(20, 2)), scale * RNG.uniform(0.2, 1.0, size=(20, 2))
+    value, (by_mean, by_variance), other, half_curvature, chance = two_ways(mean, variance)
+    np.testing.assert_allclose(value, other, atol=2e-5)  # twenty errors of at most 1e-6
     np.testing.assert_allclose(by_mean, chance, rtol=1e-6, atol=1e-12)  # d E log sum exp / d mu = E softmax
-    difference = jnp.asarray(mean[:, 1] - mean[:, 0])
-    total = variance.sum(axis=1)
-    curvature = jax.grad(lambda m: jax.grad(lambda m: expected_softplus(m, total).sum())(m).sum())
     # Price: the slope by a variance is half the mean curvature.
-    np.testing.assert_allclose(by_variance, np.tile(0.5 * curvature(difference), (2, 1)).T, atol=2e-6)
+    np.testing.assert_allclose(by_variance, np.tile(half_curvature, (2, 1)).T, atol=2e-6)
 
 
 def test_probabilities_of_many_classes_sum_to_one():
