@@ -288,7 +288,7 @@ def test_a_gaussian_process_is_explained_with_its_uncertainty():
     covariance = rbf(rows, rows) - sections @ precision @ sections.T
     loads = np.repeat(np.asarray(shapley_values_from_table(np.eye(8))) / 30, 30, axis=1)
     found = explanation.dataset["covariance"][0]
-    np.testing.assert_allclose(found, loads @ covariance @ loads.T, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found, loads @ covariance @ loads.T, rtol=1e-6, atol=1e-12)
     assert "c -> a" in explanation.attrs["graph"]
 
 
