@@ -29,7 +29,7 @@ SETS = [([0, 3, 1], [], 0), ([5, 2], [0, 4], 2), ([4], [0, 1], 0), ([1, 0, 2, 3,
 
 def law_of(rankings):
     y = np.asarray(rankings.order)
-    return PlackettLuce(rankings.candidates, (y >= 0).sum(1), y, y.shape[1])
+    return PlackettLuce(rankings.candidates, jnp.asarray((y >= 0).sum(1)), jnp.asarray(y), y.shape[1])
 
 
 @jax.jit

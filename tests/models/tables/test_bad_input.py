@@ -107,8 +107,8 @@ def test_a_fit_knows_its_classes(name, tmp_path):
     assert chance.attrs["class"] == "yes"
     fit.save(tmp_path / "fit.nc")
     assert kpp.Fit.load(tmp_path / "fit.nc").model.classes == ("no", "yes")
-    turned = dataclasses.replace(MODELS[name], classes=("yes", "no"))
-    other = turned.fit(jax.random.key(0), X, labels, inference=inference, num_prior_samples=0).predict(X)["probability"]
+    turned, data, schema = dataclasses.replace(MODELS[name], classes=("yes", "no")).prepare(X, labels)
+    other = kpp.Fit(turned, None, data, schema, {}, inference).predict(X)["probability"]
     assert other.attrs["class"] == "no"
     np.testing.assert_allclose(other, 1 - chance, atol=1e-8)  # Newton's method ends within 1e-11 of the mode
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from numpyro.infer.util import log_density
 
 import kpp
 from kpp import memory
@@ -143,6 +144,18 @@ def test_systems_that_are_not_solved_are_errors():
         dataclasses.replace(found, model=both(settings=hopeless)[1]).predict(NEW)
     with pytest.raises(ConvergenceError, match="none of 1 starts reached a mode"):
         fit(both(**PRIORS, settings=hopeless)[1], inference=kpp.MAP(num_restarts=0, progress=False))
+
+
+def test_with_all_rows_as_landmarks_the_density_and_its_gradient_are_those_of_the_exact_model():
+    settings = IterativeSettings(rank=40, num_probes=1, tolerance=1e-11)
+    values = {"kernel.lengthscale": jnp.array(0.9), "kernel.variance": jnp.array(1.3), "noise_variance": jnp.array(0.1)}
+
+    def density(model):
+        prepared, data, _ = model.prepare(X, Y)
+        return jax.jit(jax.value_and_grad(lambda sites: log_density(prepared.numpyro_model, (), data, sites)[0]))
+
+    expected, found = (density(model)(values) for model in both(**PRIORS, settings=settings))
+    jax.tree.map(lambda ours, exact: np.testing.assert_allclose(ours, exact, **TOLERANCE), found, expected)
 
 
 def test_a_model_and_its_fit_can_be_saved(tmp_path):
