@@ -105,15 +105,14 @@ def _distribution(
             "`embedding` must be one whose support points are a sample, an AbstractEmpiricalEmbedding, got "
             f"{type(embedding).__name__}"
         )
-    values = _values(embedding, values)
-    values, cumulative, distributions = _accumulate(values, embedding.weights(query))
+    ordered, cumulative, distributions = _accumulate(_values(embedding, values), embedding.weights(query))
     if is_concrete(cumulative) and not ((totals := np.asarray(cumulative)[:, -1]) > 0).all():
         position = int(np.argmin(totals > 0))
         raise ValueError(
             f"`query` must have weights that sum to something positive, got {totals[position]:.3g} at "
             f"position {position}: it is too far from the sample"
         )
-    return values, distributions
+    return ordered, distributions
 
 
 @jax.jit
