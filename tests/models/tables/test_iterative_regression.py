@@ -146,15 +146,20 @@ def test_systems_that_are_not_solved_are_errors():
         fit(both(**PRIORS, settings=hopeless)[1], inference=kpp.MAP(num_restarts=0, progress=False))
 
 
-def test_with_all_rows_as_landmarks_the_density_and_its_gradient_are_those_of_the_exact_model():
+def test_with_all_rows_as_landmarks_the_density_and_its_derivatives_are_those_of_the_exact_model():
+    """Value, gradient, and the change of the gradient in one direction."""
     settings = IterativeSettings(rank=40, num_probes=1, tolerance=1e-11)
     values = {"kernel.lengthscale": jnp.array(0.9), "kernel.variance": jnp.array(1.3), "noise_variance": jnp.array(0.1)}
 
-    def density(model):
+    def derivatives(model):
         prepared, data, _ = model.prepare(X, Y)
-        return jax.jit(jax.value_and_grad(lambda sites: log_density(prepared.numpyro_model, (), data, sites)[0]))
 
-    expected, found = (density(model)(values) for model in both(**PRIORS, settings=settings))
+        def density(sites):
+            return log_density(prepared.numpyro_model, (), data, sites)[0]
+
+        return jax.jit(lambda sites: (density(sites), jax.jvp(jax.grad(density), (sites,), (sites,))))(values)
+
+    expected, found = map(derivatives, both(**PRIORS, settings=settings))
     jax.tree.map(lambda ours, exact: np.testing.assert_allclose(ours, exact, **TOLERANCE), found, expected)
 
 
