@@ -103,6 +103,7 @@ def test_a_classifier_is_explained_by_its_latent_function():
     np.testing.assert_allclose(alone.covariance.values[0, 0, 0], variance, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "targets"),
     [

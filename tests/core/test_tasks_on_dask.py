@@ -99,7 +99,7 @@ def assert_identical(found, known):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow_variants("logistic")
+@pytest.mark.slow
 @pytest.mark.parametrize("user", [name for name in USERS if name != "calibration"])
 def test_the_schedulers_of_dask_give_the_same_bits(user):
     known = USERS[user]()

@@ -73,6 +73,7 @@ def test_draws_of_a_latent_mean_have_the_exact_law():
     assert float(draws.std()) == pytest.approx(sd, rel=4 * 0.0035)
 
 
+@pytest.mark.slow
 def test_draws_of_a_probability_are_those_of_joint_differences():
     """Differences of 5000 joint draws of f at two near rows each, through the sigmoid; standard errors of 1.4 %."""
     step, num = 1e-3, 5000

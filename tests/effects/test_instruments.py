@@ -137,6 +137,7 @@ def test_without_a_credible_prior_variance_the_regularization_is_the_largest():
     assert given.regularization == 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 100.0])
 def test_a_line_is_found_wherever_the_treatment_is_centered(shift):
     """The prior variance of a line depends on the place of zero, so it does not bound the regularization."""

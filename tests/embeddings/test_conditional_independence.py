@@ -117,6 +117,7 @@ def checked():
     return check_graph(KEY, GRAPH, frame_of(80), num_permutations=199)
 
 
+@pytest.mark.slow
 def test_a_graph_that_is_right_passes(checked):
     assert list(checked["independence"]) == ["sprinkler _||_ season", "wet _||_ season | rain", "sprinkler _||_ rain"]
     assert (checked["adjusted_p_value"] > 0.05).all()

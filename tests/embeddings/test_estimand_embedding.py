@@ -189,6 +189,7 @@ def test_special_effects_are_those_of_the_mutilated_model(name):
     check_exact(graph, model.joint(), x, y, z, model.effect([*y], [*x], [*z]))
 
 
+@pytest.mark.slow
 def test_random_effects_equal_their_estimands():
     counts = compare_exactly(0, 10, "abcd")
     assert counts["fraction"] >= 2 and counts["sum"] >= 2

@@ -132,6 +132,7 @@ def test_a_constant_feature_keeps_its_place_in_the_order():
     np.testing.assert_allclose(asymmetric_shapley_values(game, product, two, [("x1", "x2")]).values[0, 0], known)
 
 
+@pytest.mark.slow
 def test_an_explanation_holds_the_uncertainty_of_the_function():
     frame = pd.DataFrame(POINTS, columns=["a", "b", "c"])
     model = GPRegression(KERNEL, noise_variance=0.2)

@@ -179,6 +179,7 @@ def discrete_value(rows, f, x, mask):
     return total
 
 
+@pytest.mark.slow
 def test_draws_along_the_graph_have_the_law_of_a_discrete_model():
     """The kernel is an indicator, so the weights are frequencies; 4000 draws of f have a standard error of 0.025."""
     rows, x = discrete_rows(), np.array([1.0, 0.0, 2.0, 1.0])

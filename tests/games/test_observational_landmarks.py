@@ -120,7 +120,7 @@ def test_any_function_is_valued(estimator):
     np.testing.assert_allclose(game(f, X, COALITIONS), expected, **TOLERANCE)
 
 
-@pytest.mark.slow_variants("1-29", "2097152-25")
+@pytest.mark.slow
 @pytest.mark.parametrize(("entries", "num_rows"), [(1, 29), (2**6, 26), (2**21, 25)])
 def test_blocks_of_the_background_change_nothing(monkeypatch, entries, num_rows):
     """Blocks of 1, 7 and all rows. Each case has its own number of rows: no program of another case is taken."""
@@ -171,6 +171,7 @@ def test_a_background_of_single_precision_is_valued_in_double_precision():
     np.testing.assert_allclose(values, expected, rtol=1e-3)  # the landmarks' matrix has single precision
 
 
+@pytest.mark.slow
 def test_the_covariance_takes_the_weights_in_low_rank():
     """Against all pairs of imputed rows, with the oracle's weights in the place of the game's."""
     game = Observational(BACKGROUND, 0.01, SMOOTH, landmarks=5)

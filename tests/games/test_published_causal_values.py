@@ -149,6 +149,7 @@ def cases(names):
     return [pytest.param(name, marks=[] if name in FIRST else [SLOW]) for name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases(CASES))
 def test_causal_values_agree_within_the_error_of_sampling(name):
     """Of 15 numbers none is beyond 4 standard errors, but with a probability of 0.1 %."""

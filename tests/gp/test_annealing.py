@@ -32,6 +32,7 @@ def weighted(values, log_weight):
     return mean, np.sqrt(weights**2 @ (values - mean) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [1, 32])
 def test_weighted_draws_have_the_moments_and_the_integral_of_a_gaussian(num_steps):
     u, log_weight = map(np.asarray, draws(jax.random.key(0), num_steps))

@@ -237,6 +237,7 @@ def test_ridge_is_that_of_the_matrix():
     np.testing.assert_allclose(found[1], matrix[40:, :40] @ inverse @ Y, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_logistic_regression_is_that_of_the_matrix():
     data = {"x": jnp.asarray(X), "y": jnp.asarray(Y > 1.5, float)}
 

@@ -239,6 +239,7 @@ def test_student_t_becomes_gaussian_with_many_degrees_of_freedom():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_draws_have_the_mean(name, found):
     law = LatentObservations(CASES[name][0], jnp.asarray(LATENT), jnp.asarray(0.2 * VARIANCE))

@@ -26,6 +26,7 @@ def posterior():
     return LAPLACE.run(jax.random.key(0), counts, {"y": np.array([0.0, 1.0])})
 
 
+@pytest.mark.slow
 def test_weighted_draws_have_the_posterior_moments(posterior):
     draws = np.asarray(posterior.samples["rate"]).ravel()
     exact = dist.Gamma(3.0, 3.0)

@@ -86,6 +86,7 @@ def test_a_mode_without_noticeable_mass_gets_no_chain(share, modes):
     assert starts.positions["location"].max() > 1.5
 
 
+@pytest.mark.slow
 def test_a_short_warmup_keeps_the_covariance_and_adapts_the_step():
     posterior = run(linear, {"x": DESIGN, "y": TARGET}, num_warmup=None, num_samples=200)
     assert posterior.attrs["init"] == "laplace"

@@ -75,6 +75,7 @@ def test_the_density_of_a_table_is_the_evidence_of_gp_regression():
     np.testing.assert_allclose(density_of(model, columns(X, Y)), expected + roots, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_labels_have_the_evidence_of_gp_classification():
     labels = (Y > 0).astype(float)
     model = model_of(GPMechanism(KERNEL, BernoulliLikelihood(), 0.1))

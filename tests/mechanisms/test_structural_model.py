@@ -164,6 +164,7 @@ def test_draws_under_an_intervention_are_those_of_numpyros_handlers():
     assert stats.ks_2samp(found["z"].to_numpy()[0, :, 1], other["z"][:, 1]).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_hidden_common_causes_give_the_covariance_of_their_loadings():
     graph = CausalDAG([("x", "y")], bidirected=[("x", "y")])
     model = StructuralModel(graph, {"x": fixed({}, **{"x <-> y": 0.8}), "y": fixed(0.5, 0.5, **{"x <-> y": -1.2})})

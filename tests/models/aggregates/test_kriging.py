@@ -45,6 +45,7 @@ def ordinary_kriging(nugget):
     return estimate, variance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nugget", [0.0, NUGGET])
 def test_a_constant_of_large_variance_gives_the_ordinary_kriging_system(nugget):
     model = BaggGP(KERNEL + 1e5, noise_variance=0.0, high_resolution_variance=nugget)

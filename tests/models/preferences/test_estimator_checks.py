@@ -65,6 +65,7 @@ def checks_of(*estimators):
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 
 
+@pytest.mark.slow
 @checks_of(BradleyTerry())
 def test_a_ranking_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)

@@ -201,6 +201,7 @@ def test_with_contexts_the_posterior_is_that_of_all_items_in_all_contexts(judged
     np.testing.assert_allclose(found["latent_covariance"].values[0, 0], covariance, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_choices_in_a_context_agree_with_monte_carlo(judged, dense):
     mean, covariance = dense
     found = choice_probabilities(judged, ITEMS, context=[2.0]).values[0, 0]
@@ -295,6 +296,7 @@ def test_leave_one_out_is_near_to_fits_without_the_ranking(fit):
         assert abs(held_out[row] - exact) < 0.1
 
 
+@pytest.mark.slow
 def test_choice_probabilities_agree_with_monte_carlo(fit):
     found = choice_probabilities(fit, RANKINGS)
     assert abs(float(found.sum()) - 1) < 1e-12  # rounding

@@ -90,6 +90,7 @@ def test_with_a_linear_kernel_teams_are_their_mean_members(team_fit):
     np.testing.assert_allclose(team_fit.idata["log_likelihood"]["y"].values[0, 0], held_out, atol=1e-8)  # rounding
 
 
+@pytest.mark.slow
 def test_teams_of_one_member_are_items_with_names_and_categories():
     table = pd.DataFrame(MEMBERS, columns=["speed", "power"]).assign(role=["a", "b", "c"] * 3)
     matches = Matches.from_teams(table, [[0], [1], [2], [3]], [0, 1, 2, 0], [1, 2, 3, 3], [1, 1, 0, 1])

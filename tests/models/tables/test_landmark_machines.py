@@ -191,7 +191,7 @@ def test_values_after_one_that_does_not_converge_have_an_infinite_score(monkeypa
         LandmarkLogistic(KERNEL, values[1:], landmarks=20, num_held_out=50, progress=False).fit(KEY, X, LABELS)
 
 
-@pytest.mark.slow_variants("1e-07")
+@pytest.mark.slow
 @pytest.mark.parametrize("regularization", [1e-4, 1e-7])
 def test_kernel_matrices_that_are_nearly_singular_are_whitened_with_a_larger_nugget(regularization):
     """The oracle solves least squares by QR, without products, in features that span the same functions."""

@@ -16,6 +16,7 @@ from kpp_gpec import ConvolutionalClassifier, MLPClassifier
 KEY = jax.random.key(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("l2", [0.02, 0.3])
 def test_without_hidden_layers_it_is_a_logistic_regression(l2):
     rng = np.random.default_rng(0)

@@ -135,6 +135,7 @@ def test_draws_of_hyperparameters_keep_their_number_and_get_wider(posterior, dra
     assert float(abs(deviations).min()) > 0.0
 
 
+@pytest.mark.slow
 def test_the_key_determines_the_draws(fit):
     first, again, other = (explain(fit, rng_key=jax.random.key(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.values, again.values)

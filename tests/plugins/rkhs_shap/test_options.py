@@ -177,6 +177,7 @@ def posterior(function):
     return kpp.GPPosterior(function, np.linalg.inv(np.linalg.cholesky(covariance)).T)
 
 
+@pytest.mark.slow
 def test_the_covariance_of_each_point(posterior, game, x):
     explanation = RKHSShap(game, covariance="point", instances_at_once=2).explain(posterior, x)
     expected = of_two_points(lambda rows: shapley_covariance(game, posterior, rows), x, axis=0)

@@ -58,6 +58,7 @@ def test_a_projected_posterior_has_nearly_the_exact_covariance(name):
     np.testing.assert_allclose(np.asarray(found) / scale, np.asarray(exact) / scale, atol=0.02)
 
 
+@pytest.mark.slow
 def test_roots_give_the_covariances_across_points():
     game = Interventional(BACKGROUND)
     projected, _ = projected_posterior(game, SMOOTH, X, PLAYERS)

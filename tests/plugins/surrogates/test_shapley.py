@@ -74,7 +74,7 @@ def truth():
     return KernelSHAP(BACKGROUND, method="enumeration", progress=False).explain(function, X)
 
 
-@pytest.mark.slow_variants("shapley-sampling")
+@pytest.mark.slow
 @pytest.mark.parametrize("explainer", SAMPLED, ids=["kernel-shap", "shapley-sampling"])
 def test_sampled_values_add_up_and_miss_by_what_their_errors_say(explainer, truth):
     explanation = explainer.explain(function, X, rng_key=KEY)
