@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,13 +66,18 @@ def priors_are_the_latent_sites(model: AbstractModel, x: object, y: AnyArray) ->
 
 def draws_from_the_prior(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Without targets numpyro_model draws them: a fit has the prior predictive."""
+    prepared, data, _ = model.prepare(x, y)
+    drawn = {}
+    jax.eval_shape(lambda data: drawn.update(_trace(prepared.numpyro_model, data)), {**data, "y": None})
     idata = _fit(model, x, y).idata
-    drawn = idata["prior_predictive"] if "prior_predictive" in _groups(idata) else {}
+    predictive = idata["prior_predictive"] if "prior_predictive" in _groups(idata) else {}
     for name, site in _run(model, x, y).items():
         if site.is_observed:
             assert name in drawn, f"without targets there is no site {name}"
-            assert drawn[name].shape[2:] == site.value.shape, f"the draws of {name} have shape {drawn[name].shape}"
-            assert np.isfinite(drawn[name]).all(), f"the draws of {name} are not finite"
+            assert jnp.shape(drawn[name]["value"]) == site.value.shape, f"the draw of {name} has another shape"
+            if not drawn[name]["is_observed"]:  # some observe other data than the targets
+                assert name in predictive, f"the group prior_predictive has no {name}, only {sorted(predictive)}"
+                assert np.isfinite(predictive[name]).all(), f"the draws of {name} are not finite"
 
 
 def fits(model: AbstractModel, x: object, y: AnyArray) -> None:
@@ -292,9 +297,7 @@ def _run(model: AbstractModel, x: object, y: AnyArray) -> dict[str, _Site]:
         is_observed: dict[str, bool] = {}
 
         def simulate(data: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
-            seeded = numpyro.handlers.seed(prepared.numpyro_model, jax.random.key(0))
-            trace = numpyro.handlers.trace(seeded).get_trace(**data)
-            drawn = {name: site for name, site in trace.items() if site["type"] == "sample"}
+            drawn = _trace(prepared.numpyro_model, data)
             is_observed.update({name: site["is_observed"] for name, site in drawn.items()})
             return {name: (site["value"], site["fn"].log_prob(site["value"])) for name, site in drawn.items()}
 
@@ -302,6 +305,13 @@ def _run(model: AbstractModel, x: object, y: AnyArray) -> dict[str, _Site]:
         sites = {name: _Site(is_observed[name], *map(np.asarray, arrays)) for name, arrays in found.items()}
         _sites[id(model)] = model, sites
     return _sites[id(model)][1]
+
+
+def _trace(numpyro_model: Callable[..., None], data: Mapping[str, object]) -> dict[str, Any]:
+    """Return the sample sites of a run with a seed."""
+    seeded = numpyro.handlers.seed(numpyro_model, jax.random.key(0))
+    trace = numpyro.handlers.trace(seeded).get_trace(**data)
+    return {name: site for name, site in trace.items() if site["type"] == "sample"}
 
 
 def _groups(idata: Any) -> list[str]:
