@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from kpp.effects.averages import average_laws
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, Categorical, Linear, Matern32
 from kpp.posteriors import GPPosterior
+from oracles.programs import gram, moments
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(7, 3))
@@ -23,16 +23,6 @@ KERNELS = {
     "parts": RBF(jnp.ones(2)).on([0, 2]) * RBF(1.5).on([1]),
     "no product": Matern32(jnp.array([0.7, 1.0, 1.4])) + Linear(),
 }
-
-
-@eqx.filter_jit
-def gram(kernel, points):
-    return kernel.gram(points)
-
-
-@eqx.filter_jit
-def moments(process, points):
-    return process.mean(points), process.covariance(points, points)
 
 
 def posterior(kernel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, GaussianLikelihood
 from kpp.kernels import RBF, Linear, Matern12, Matern52
 from kpp.posteriors import GPPosterior
+from oracles.programs import gram, moments
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(7, 3))
@@ -22,16 +22,6 @@ KERNELS = {
     "product": RBF(jnp.array([0.7, 1.0, 1.4]), 1.3),
     "no product": Matern52(jnp.array([0.7, 1.0, 1.4])) + Linear(),
 }
-
-
-@eqx.filter_jit
-def gram(kernel, points):
-    return kernel.gram(points)
-
-
-@eqx.filter_jit
-def moments(process, points):
-    return process.mean(points), process.covariance(points, points)
 
 
 def posterior(kernel, batch_shape=()):

@@ -20,6 +20,7 @@ from kpp.gp import BernoulliLikelihood, OrdinalLikelihood, PoissonLikelihood, St
 from kpp.kernels import RBF, Matern32
 from kpp.posteriors import GPPosterior
 from kpp_models import GeneralizedGP
+from oracles.programs import gram, moments
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -33,16 +34,6 @@ KERNELS = {
 GRAPH = CausalDAG([("z", "t"), ("z", "y"), ("t", "y")])
 NAMES = {"treatment": "t", "outcome": "y"}
 KERNEL = RBF(jnp.array([1.0, 1.5]), 2.0)
-
-
-@eqx.filter_jit
-def gram(kernel, points):
-    return kernel.gram(points)
-
-
-@eqx.filter_jit
-def moments(process, points):
-    return process.mean(points), process.covariance(points, points)
 
 
 def posterior(kernel, points):
