@@ -62,7 +62,7 @@ docs-serve: docs  ## the site at http://localhost:8000
 	@$(BIN)/python -m http.server --directory $(SITE) --bind localhost 8000
 
 test-browser: docs  ## the site and the report in Chromium (on Debian: apt-get install chromium)
-	@$(BIN)/python -m pytest -m browser tests/browser $(PYTEST_OPTIONS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m browser tests/browser $(PYTEST_OPTIONS)
 
 reproduce-quick: $(STAMP)  ## quick runs of all experiments of the papers, into build/reproduce
 	@$(BIN)/python -m examples.reproduce --all --quick

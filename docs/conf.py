@@ -30,6 +30,7 @@ language = "en"
 
 extensions = [
     "myst_nb",
+    "page_order",
     "reference_pages",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",

@@ -101,22 +101,22 @@ def test_with_all_rows_as_inducing_points_it_is_the_sampled_model():
 
 @pytest.mark.slow
 def test_minibatches_find_what_all_rows_find():
-    x = RNG.uniform(-2, 2, size=(2000, 2))
-    labels = (x[:, 0] + 0.5 * RNG.logistic(size=2000) > 0).astype(float)
+    x = RNG.uniform(-2, 2, size=(1000, 2))
+    labels = (x[:, 0] + 0.5 * RNG.logistic(size=1000) > 0).astype(float)
     fits = [
         GPClassification(
             RBF(dist.LogNormal(0.0, 0.5), 4.0), latent="inducing", num_inducing=15, minibatch=minibatch
         ).fit(
             jax.random.key(0), x, labels, num_prior_samples=0,
-            inference=kpp.SVI(num_steps=1000, num_samples=100, optimizer=optax.adam(0.02), progress=False),
+            inference=kpp.SVI(num_steps=500, num_samples=100, optimizer=optax.adam(0.02), progress=False),
         )
-        for minibatch in (None, 200)
+        for minibatch in (None, 100)
     ]  # fmt: skip
     inside = x[(np.abs(x) < 1.5).all(axis=1)][:50]
     whole, batches = (each.predict(inside)["probability"].mean(("chain", "draw")).values for each in fits)
     np.testing.assert_allclose(batches, whole, atol=0.05)
-    # 2000 labels and some 10 directions: standard errors of log-odds of .2, of a chance of at most .05; two of them.
-    np.testing.assert_allclose(whole, special.expit(2 * inside[:, 0]), atol=0.1)
+    # 1000 labels and some 10 directions: standard errors of log-odds of .25, of a chance of at most .06; two of them.
+    np.testing.assert_allclose(whole, special.expit(2 * inside[:, 0]), atol=0.12)
 
 
 def test_labels_of_the_bound_are_drawn_with_their_chances():
