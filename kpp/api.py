@@ -15,6 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from kpp import registry
+from kpp.arguments import guard_exports
 from kpp.conversion import as_explainable, is_foreign
 from kpp.explanations import (
     AbstractExplainer,
@@ -378,3 +379,6 @@ def _with_names(x: object, schema: Schema | None) -> Any:
     import pandas as pd
 
     return pd.DataFrame(schema.decode(schema.read(x)))
+
+
+guard_exports(globals())

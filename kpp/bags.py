@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.arguments import guard_exports
 from kpp.kernels import AbstractKernel
 from kpp.serialization import data_class
 from kpp.tables import read_points
@@ -340,3 +341,6 @@ def _refuse_unmatched(bag: np.ndarray, position: dict[Any, int]) -> None:
 def _few(labels: Sequence[object] | np.ndarray) -> str:
     shown = [str(label) for label in list(labels)[:5]]
     return ", ".join(shown) + (", ..." if len(labels) > 5 else "")
+
+
+guard_exports(globals())

@@ -9,6 +9,8 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from kpp.arguments import guard_exports
+
 __all__ = ["default_cache_directory", "enable_compile_cache"]
 
 
@@ -52,3 +54,6 @@ def enable_compile_cache(directory: str | os.PathLike[str] | None = None) -> Pat
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     compilation_cache.reset_cache()  # JAX decides once per process whether there is a cache, at the first compilation
     return path
+
+
+guard_exports(globals())

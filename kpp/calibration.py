@@ -20,6 +20,7 @@ from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
 from kpp import _arviz
+from kpp.arguments import guard_exports
 from kpp.batching import even_size
 from kpp.lazy import map_numbers
 from kpp.threads import num_cores
@@ -362,3 +363,6 @@ def _sample_block(
 
 def _nuts(model: NumpyroModel) -> NUTS:
     return NUTS(model, max_tree_depth=5)
+
+
+guard_exports(globals())

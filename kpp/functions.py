@@ -19,16 +19,17 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
+from kpp.arguments import guard_exports
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Numbers, Points
-from kpp.validation import check_type, finite_arrays, is_concrete
+from kpp.validation import as_array, check_type, finite_arrays, is_concrete
 
 __all__ = ["RKHSFunction"]
 
 
 def _as_float_array(value: Numbers, name: str) -> Array:
     """Convert numbers to a float array, keeping a float type that they already have."""
-    array = finite_arrays(value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value), name)
+    array = finite_arrays(value if isinstance(value, (jax.Array, np.ndarray)) else as_array(value, name), name)
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     dtype = jax.dtypes.canonicalize_dtype(array.dtype) if floating else jnp.result_type(float)
     return jnp.asarray(array, dtype=dtype)  # no weak type
@@ -305,3 +306,6 @@ class RKHSFunction(eqx.Module):
 def _evaluate_draws(function: RKHSFunction, x: Points) -> Float[Array, "..."]:
     """Evaluate all draws, or the only one, by one compiled program; operation by operation there would be dozens."""
     return function.map_draws(lambda draw: draw._evaluate(x))
+
+
+guard_exports(globals())

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import validation
+from kpp.arguments import guard_exports
 from kpp.typing import Numbers
 from kpp.validation import as_finite_array, as_targets, is_concrete
 
@@ -377,3 +378,6 @@ def _calibration_error(labels: Array, probabilities: Array, num_bins: int) -> Ar
     bins = jnp.minimum((probabilities * num_bins).astype(int), num_bins - 1)
     gaps = jnp.zeros(num_bins, dtype=probabilities.dtype).at[bins].add(labels - probabilities)
     return jnp.sum(jnp.abs(gaps)) / labels.shape[0]
+
+
+guard_exports(globals())

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.arguments import guard_exports
 from kpp.gp.gaussian import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete, positive
@@ -117,3 +118,6 @@ def _check(y: Array, mean: Array, matrix: Array, name: str) -> None:
             raise ValueError(f"`{argument}` must be finite, got NaN or infinite values in shape {value.shape}")
     if is_concrete(matrix) and not bool(jnp.allclose(matrix, jnp.swapaxes(matrix, -1, -2), rtol=1e-6)):
         raise ValueError(f"`{name}` must be symmetric, got a matrix that is not, in shape {matrix.shape}")
+
+
+guard_exports(globals())

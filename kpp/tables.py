@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from kpp.arguments import guard_exports
 from kpp.validation import as_points, one_of, refuse_dates
 
 __all__ = [
@@ -520,3 +521,6 @@ def _levels(column: object) -> tuple[Any, ...]:
 
 def _plain(level: object) -> Any:
     return level.item() if isinstance(level, np.generic) else level
+
+
+guard_exports(globals())

@@ -20,7 +20,7 @@ AnyArray = jax.Array | np.ndarray
 Numbers = ArrayLike | int | float
 
 #: A batch of points, or one point: usually an array (n, d), or any pytree of arrays that lead with the same axis n.
-Points = PyTree
+Points = PyTree[Any]
 
 #: A function to explain: a `kpp.RKHSFunction`, or any function from points (n, d) to predictions, (n,) or (n, outputs).
 PointFunction = Callable[..., Any]

@@ -11,6 +11,7 @@ import datetime
 import difflib
 import logging
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
+    "as_array",
     "as_binary_labels",
     "as_finite_array",
     "as_points",
@@ -31,7 +33,9 @@ __all__ = [
     "check_type",
     "count",
     "finite_arrays",
+    "in_words",
     "is_concrete",
+    "is_instance",
     "one_of",
     "positive",
     "probability",
@@ -39,11 +43,13 @@ __all__ = [
     "refuse_masked",
     "refuse_non_finite",
     "warn_if_float32",
+    "wrong_kind",
 ]
 
 T = TypeVar("T")
 
 _MOST = 2**53
+_BITS_64 = 2**63
 # Rounding to float32 that changes values by more than this share of their range gets a warning.
 _MOST_ROUNDED = 1e-3
 # Larger arrays on an accelerator are examined there, so that one boolean is copied and not the array.
@@ -120,20 +126,35 @@ def check_type(value: object, name: str, types: Iterable[str]) -> None:
         TypeError: If it should be an instance of another class and is not.
     """
     types = tuple(types)
-    if not is_concrete(value) or any(_is_instance(value, kind) for kind in types):
+    if not is_concrete(value) or any(is_instance(value, kind) for kind in types):
         if isinstance(value, (float, np.floating)) and np.isnan(value):
             raise ValueError(f"`{name}` must be a number, got NaN")
         return
-    needed = " or ".join(_WORDS.get(kind, _in_words(kind)) for kind in types)
-    plain = all(kind in _WORDS for kind in types)
-    got = _shown(value) if plain else _describe_short(value)
-    raise (ValueError if plain else TypeError)(f"`{name}` must be {needed}, got {got}")
+    raise wrong_kind(value, name, [_WORDS.get(kind) or in_words(kind) for kind in types])
+
+
+def wrong_kind(value: object, name: str, needed: Iterable[str]) -> Exception:
+    """Return the error for an argument of a kind that is not allowed.
+
+    Args:
+        value: The argument.
+        name: Its name for the message.
+        needed: The kinds that are allowed, in words: "an integer", "a kernel".
+
+    Returns:
+        A ValueError if plain types are needed, and otherwise a TypeError.
+    """
+    needed = dict.fromkeys(needed)
+    plain = all(words in _WORDS.values() for words in needed)
+    got = _shown(value) if plain or isinstance(value, int) else _describe_short(value)
+    return (ValueError if plain else TypeError)(f"`{name}` must be {' or '.join(needed)}, got {got}")
 
 
 _WORDS = {"bool": "True or False", "int": "an integer", "float": "a number", "str": "text", "None": "None"}
 
 
-def _is_instance(value: object, kind: str) -> bool:
+def is_instance(value: object, kind: str) -> bool:
+    """Return whether a value is of a plain type or of a class that is given by its name; see `check_type`."""
     if kind == "None":
         return value is None
     if kind == "bool":
@@ -142,13 +163,15 @@ def _is_instance(value: object, kind: str) -> bool:
         if isinstance(value, (jax.Array, np.ndarray)):
             return value.ndim == 0 and value.dtype.kind in ("iu" if kind == "int" else "iuf")
         numbers = (int, np.integer) if kind == "int" else (int, float, np.integer, np.floating)
-        return isinstance(value, numbers) and not isinstance(value, bool)
+        most = _BITS_64 if kind == "int" else sys.float_info.max
+        fits = not isinstance(value, int) or -most <= value < most
+        return isinstance(value, numbers) and not isinstance(value, bool) and fits
     if kind == "str":
         return isinstance(value, str)
     return any(base.__name__ == kind for base in type(value).__mro__)
 
 
-def _in_words(kind: str) -> str:
+def in_words(kind: str) -> str:
     """Return the name of an abstract class in words: "a value function" for AbstractValueFunction."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.removeprefix("Abstract"))
     words = words.lower() if kind.startswith("Abstract") else words
@@ -518,6 +541,8 @@ def _numbers(value: object, name: str) -> np.ndarray | None:
 
 def _shown(value: object) -> str:
     """Return a short text for a value: plain numbers for arrays of either library."""
+    if isinstance(value, int) and not -_BITS_64 <= value < _BITS_64:
+        return f"an integer of more than 64 bits ({value.bit_length() + 1})"
     if not isinstance(value, (jax.Array, np.ndarray, np.generic)) or not is_concrete(value):
         return _clip(repr(value))
     array = np.asarray(value)
@@ -575,10 +600,22 @@ def _refuse_sparse(value: object, name: str) -> None:
         )
 
 
+def as_array(value: object, name: str) -> np.ndarray:
+    """Return a value as an array of NumPy, of any type.
+
+    Raises:
+        ValueError: If it holds lists of different lengths, or more than 64 lists in one another.
+    """
+    try:
+        return np.asarray(value)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"`{name}` must be an array, got lists of different lengths or depths ({error})") from None
+
+
 def _numeric(value: object, name: str) -> np.ndarray:
     _refuse_sparse(value, name)
     refuse_masked(value, name)
-    array = np.asarray(value)
+    array = as_array(value, name)
     if array.dtype.kind in "biuf":
         return array
     refuse_dates(array, name)

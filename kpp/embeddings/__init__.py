@@ -1,5 +1,6 @@
 """Embeddings of distributions in reproducing kernel Hilbert spaces."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.embeddings.bag_embeddings import AbstractBagEmbedding as AbstractBagEmbedding
 from kpp.embeddings.bag_embeddings import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
 from kpp.embeddings.bag_embeddings import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
@@ -38,3 +39,5 @@ from kpp.embeddings.treatment_sections import Intervention as Intervention
 from kpp.embeddings.two_sample import TwoSampleTest as TwoSampleTest
 from kpp.embeddings.two_sample import two_sample_test as two_sample_test
 from kpp.embeddings.two_sample import witness as witness
+
+_guard_exports(globals())

@@ -1,5 +1,6 @@
 """Explanations and explainers: the result that every explainer returns, and the interface of explainers."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.batching import in_blocks as in_blocks
 from kpp.explanations import zarr_store as zarr_store
 from kpp.explanations._storage import marked as marked
@@ -30,3 +31,5 @@ from kpp.explanations.record import describe_estimate as describe_estimate
 from kpp.explanations.record import describe_key as describe_key
 from kpp.explanations.record import describe_value_function as describe_value_function
 from kpp.explanations.shapley_blocks import solve_in_blocks as solve_in_blocks
+
+_guard_exports(globals())

@@ -1,5 +1,6 @@
 """Cooperative games whose players are features: coalitions, their values, and exact Shapley values."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
 from kpp.games.covariance.shapley_covariance import shapley_root as shapley_root
 from kpp.games.estimators.asymmetric import asymmetric_shapley_values as asymmetric_shapley_values
@@ -45,3 +46,5 @@ from kpp.games.values.landmark_error import landmark_error as landmark_error
 from kpp.games.values.masked import MaskedRegression as MaskedRegression
 from kpp.games.values.observational import Observational as Observational
 from kpp.games.values.product_games import has_product_terms as has_product_terms
+
+_guard_exports(globals())

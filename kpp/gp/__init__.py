@@ -1,5 +1,6 @@
 """The Gaussian-process toolkit: densities, likelihoods and approximations shared by Gaussian-process models."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.gp.annealing import anneal_from_laplace as anneal_from_laplace
 from kpp.gp.conditioned import ConditionedProcess as ConditionedProcess
 from kpp.gp.conditioned import PriorMean as PriorMean
@@ -91,3 +92,5 @@ from kpp.gp.observations import WHITENED as WHITENED
 from kpp.gp.observations import LatentParts as LatentParts
 from kpp.gp.observations import observe_inducing as observe_inducing
 from kpp.gp.observations import observe_sampled as observe_sampled
+
+_guard_exports(globals())

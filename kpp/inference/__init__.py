@@ -1,5 +1,6 @@
 """Inference: the contract of a model, ways to fit it, and the fit with its ArviZ data."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.inference.base import AbstractInference as AbstractInference
 from kpp.inference.base import CalledWith as CalledWith
 from kpp.inference.base import ConvergenceError as ConvergenceError
@@ -19,3 +20,5 @@ from kpp.inference.nuts import NUTS as NUTS
 from kpp.inference.storage import describe_inference as describe_inference
 from kpp.inference.storage import rebuild_inference as rebuild_inference
 from kpp.inference.svi import SVI as SVI
+
+_guard_exports(globals())

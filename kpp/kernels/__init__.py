@@ -1,5 +1,6 @@
 """Kernels: the interface, the built-in kernels, their combinations, and kernels of some of the features."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.kernels.bag_mean import BagMean as BagMean
 from kpp.kernels.bag_mean import PaddedBags as PaddedBags
 from kpp.kernels.bag_mean import pad_bags as pad_bags
@@ -46,3 +47,5 @@ from kpp.kernels.stationary import Matern32 as Matern32
 from kpp.kernels.stationary import Matern52 as Matern52
 from kpp.kernels.stationary import Periodic as Periodic
 from kpp.kernels.stationary import RationalQuadratic as RationalQuadratic
+
+_guard_exports(globals())

@@ -1,5 +1,6 @@
 """Plots of explanations, maps and searches. They draw labeled xarray arrays on an axis and return the axis."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.plots.bar import bar as bar
 from kpp.plots.beeswarm import beeswarm as beeswarm
 from kpp.plots.comparison import comparison as comparison
@@ -16,3 +17,5 @@ from kpp.plots.regret import regret as regret
 from kpp.plots.scatter import scatter as scatter
 from kpp.plots.value_errors import value_error as value_error
 from kpp.plots.waterfall import waterfall as waterfall
+
+_guard_exports(globals())

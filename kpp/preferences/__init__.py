@@ -1,5 +1,6 @@
 """Preferences between items: matches, rankings and choices, clusters, and statistics of the graph of matches."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.preferences.clusters import ClusterChoice as ClusterChoice
 from kpp.preferences.clusters import choose_num_clusters as choose_num_clusters
 from kpp.preferences.clusters import clustering_accuracy as clustering_accuracy
@@ -23,3 +24,5 @@ from kpp.preferences.rankings import Rankings as Rankings
 from kpp.preferences.statistics import count_cycles as count_cycles
 from kpp.preferences.statistics import mean_clustering_coefficient as mean_clustering_coefficient
 from kpp.preferences.statistics import spectral_rankability as spectral_rankability
+
+_guard_exports(globals())

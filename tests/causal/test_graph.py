@@ -61,7 +61,7 @@ def test_graphs_differ_by_what_is_latent_and_by_bidirected_edges():
     others = [
         CausalDAG([("x", "y")], latent="x"),
         CausalDAG([("x", "y")], bidirected=[("x", "y")]),
-        CausalDAG([("x", "y")], nodes="z"),
+        CausalDAG([("x", "y")], nodes=["z"]),
         CausalDAG([("y", "x")]),
     ]
     assert len({plain, *others}) == 5

@@ -178,7 +178,7 @@ def test_instruments_that_the_graph_does_not_allow_are_refused():
         instrumental_effect(frame, GRAPH, **(QUESTION | {"instruments": "z3"}))
     with pytest.raises(ValueError, match=r"`frame` lacks the columns \['c'\]"):
         instrumental_effect(frame.drop(columns="c"), GRAPH, **QUESTION)
-    with pytest.raises(ValueError, match="`frame` must be a data frame"):
+    with pytest.raises(TypeError, match="`frame` must be a data frame"):
         instrumental_effect(X, GRAPH, **QUESTION)
 
 

@@ -85,7 +85,7 @@ def test_what_no_embedding_covers_is_refused_with_its_estimand():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ValueError, match="`frame` must be a data frame"):
+    with pytest.raises(TypeError, match="`frame` must be a data frame"):
         found("none", FRAME.to_numpy())
     with pytest.raises(ValueError, match=r"`treatment` must be columns of `frame`, got \['dose'\]"):
         found("none", treatment="dose")

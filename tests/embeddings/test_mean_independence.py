@@ -224,7 +224,7 @@ def test_statement_names_columns_of_a_frame():
     ):
         with pytest.raises(ValueError, match=message):
             independence_test(KEY, frame, statement)
-    with pytest.raises(ValueError, match="`frame` must be a data frame with the variables as columns, got ndarray"):
+    with pytest.raises(TypeError, match="`frame` must be a data frame, got ndarray"):
         independence_test(KEY, X, Independence("y", ("a",)))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
+from kpp.validation import wrong_kind
 
 __all__ = ["as_causal_graph", "as_graph", "as_order"]
 
@@ -23,11 +24,14 @@ def as_graph(graph: Any) -> CausalDAG | CausalOrder:
 
     Raises:
         CausalError: If the graph is not valid.
+        TypeError: If it is none of these.
     """
     if isinstance(graph, CausalDAG | CausalOrder):
         return graph
     if isinstance(graph, str):
         return CausalDAG.from_dot(graph) if "digraph" in graph.partition("{")[0] else CausalDAG.from_dagitty(graph)
+    if not hasattr(graph, "__iter__"):
+        raise wrong_kind(graph, "graph", ["a causal graph", "a text", "edges"])
     return CausalDAG(graph)
 
 

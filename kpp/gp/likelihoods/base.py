@@ -16,16 +16,29 @@ from kpp.gp.expectations import expectation, log_expectation
 from kpp.gp.gaussian import LatentPredictive, draw_joint
 from kpp.gp.links import Derivatives
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_targets
+from kpp.validation import as_array, as_targets, wrong_kind
 
 __all__ = ["AbstractLikelihood", "AbstractPointwiseLikelihood", "observed_field"]
 
 Likelihood = TypeVar("Likelihood", bound="AbstractLikelihood")
 
 
-def observed_field() -> Any:
-    """Return an Equinox field that holds one value for each observation, (n,), or None before they are known."""
-    return eqx.field(converter=lambda value: None if value is None else jnp.asarray(value), default=None)
+def observed_field(name: str = "y") -> Any:
+    """Return an Equinox field that holds one value for each observation, (n,), or None before they are known.
+
+    Args:
+        name: The field's name for messages.
+    """
+
+    def convert(value: Any) -> Array | None:
+        if value is None or isinstance(value, jax.Array):
+            return value
+        array = as_array(value, name)
+        if array.dtype.kind not in "biuf":
+            raise wrong_kind(value, name, ["an array of numbers", "None"])
+        return jnp.asarray(array)
+
+    return eqx.field(converter=convert, default=None)
 
 
 class AbstractLikelihood(eqx.Module):

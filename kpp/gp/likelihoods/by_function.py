@@ -30,7 +30,7 @@ class FunctionLikelihood(AbstractPointwiseLikelihood):
 
     function: Callable[[Any, Any], dist.Distribution] = eqx.field(static=True)
     y: Any = observed_field()
-    exposure: Any = observed_field()
+    exposure: Any = observed_field("exposure")
 
     @property
     def support(self) -> Any:

@@ -91,7 +91,7 @@ class PoissonLikelihood(AbstractCountLikelihood):
     """
 
     y: Any = observed_field()
-    exposure: Any = observed_field()
+    exposure: Any = observed_field("exposure")
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         """Return the log probability of every count, from the log rate, which neither under- nor overflows."""
@@ -128,7 +128,7 @@ class NegativeBinomialLikelihood(AbstractCountLikelihood):
 
     y: Any = observed_field()
     concentration: Leaf = eqx.field(converter=parameter("concentration"), default=1.0)
-    exposure: Any = observed_field()
+    exposure: Any = observed_field("exposure")
 
     def __check_init__(self) -> None:
         """Check that the concentration is positive."""
@@ -176,7 +176,7 @@ class BinomialLikelihood(AbstractCountLikelihood):
     """
 
     y: Any = observed_field()
-    exposure: Any = observed_field()
+    exposure: Any = observed_field("exposure")
 
     @property
     def trials(self) -> Any:

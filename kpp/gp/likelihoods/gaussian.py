@@ -33,7 +33,7 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
 
     y: Any = observed_field()
     noise_variance: Leaf = eqx.field(converter=parameter("noise_variance"), default=1.0)
-    row_variances: Any = observed_field()
+    row_variances: Any = observed_field("row_variances")
 
     def __check_init__(self) -> None:
         """Check that the variance is not negative."""

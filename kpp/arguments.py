@@ -1,0 +1,234 @@
+"""Checks of the kinds of arguments, made by their annotations where users call.
+
+`guard_exports` stands at the end of the ``__init__`` of a package, or of a module that has none. From there on the
+functions that it hands out check each argument before they run: a path is a path, a graph is a graph, a list of names
+is not one text. What depends on values, such as a range or a number of rows, is checked by the functions themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+
+from kpp.validation import check_rng_key, in_words, is_concrete, is_instance, wrong_kind
+
+__all__ = ["check_arguments", "guard_exports"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Kind(NamedTuple):
+    """One of the kinds of values that an argument may have: its name in words, and a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def _is_listed(value: Any) -> bool:
+    return hasattr(value, "__iter__") and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0
+
+
+def _are_texts(value: Any) -> bool:
+    # An iterator is read once, by the function.
+    return _is_listed(value) and (not hasattr(value, "__len__") or all(isinstance(item, str) for item in value))
+
+
+def _is_numeric(value: Any) -> bool:
+    """Return whether NumPy reads a value as an array; which entries it may have is checked by the function."""
+    if isinstance(value, (list, tuple)):
+        try:
+            array = np.asarray(value)
+        except (ValueError, RecursionError):  # lists of different lengths, or very many in one another
+            return False
+        return array.dtype != object or not any(isinstance(item, (list, tuple)) for item in array.ravel().tolist())
+    return hasattr(value, "__array__") or isinstance(value, (int, float, complex))
+
+
+def _are_points(value: Any) -> bool:
+    if isinstance(value, list):
+        return _is_numeric(value)
+    leaves = jax.tree.leaves(value)
+    return bool(leaves) and all(_is_numeric(leaf) and not np.isscalar(leaf) for leaf in leaves)
+
+
+def _is_key(value: Any) -> bool:
+    try:
+        check_rng_key(value)
+    except TypeError:
+        return False
+    return True
+
+
+_KEY = Kind("a JAX random key", _is_key)
+_NUMBERS = Kind("an array of numbers", _is_numeric)
+_LIST = Kind("a list", _is_listed)
+_TEXTS = Kind("a list of names", _are_texts)
+_DICTIONARY = Kind("a dictionary", lambda value: isinstance(value, Mapping))
+_NAMED: dict[str, Kind] = {
+    "None": Kind("None", lambda value: value is None),
+    "bool": Kind("True or False", lambda value: is_instance(value, "bool")),
+    "int": Kind("an integer", lambda value: is_instance(value, "int")),
+    "float": Kind("a number", lambda value: is_instance(value, "float") and not np.isnan(value)),
+    "str": Kind("text", lambda value: isinstance(value, str)),
+    "Callable": Kind("a function", callable),
+    "Path": Kind("a path", lambda value: hasattr(value, "__fspath__")),
+    "PathLike": Kind("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__")),
+    "RngKey": _KEY,
+    "Points": Kind("points, one or more arrays that lead with the same axis", _are_points),
+    "MixedGraph": Kind("a causal graph", lambda value: hasattr(value, "bidirected")),
+    **dict.fromkeys(("AnyArray", "Array", "ArrayLike", "Numbers", "ndarray"), _NUMBERS),
+    **dict.fromkeys(("Bool", "Float", "Int", "Num", "Real"), _NUMBERS),  # of jaxtyping
+    **dict.fromkeys(("Mapping", "dict"), _DICTIONARY),
+    **dict.fromkeys(("Collection", "Iterable", "Sequence", "list", "set", "tuple"), _LIST),
+}
+#: Classes that some modules import only for type checkers, in words.
+_CLASSES = {
+    "Axes": "axes of Matplotlib",
+    "CausalDAG": "a CausalDAG",
+    "DataArray": "an xarray.DataArray",
+    "DataFrame": "a data frame",
+    "Dataset": "an xarray.Dataset",
+    "Explanation": "an Explanation",
+    "Fit": "a Fit",
+}
+
+
+def check_arguments(function: Function) -> Function:
+    """Return a function that checks the kinds of its arguments before it runs.
+
+    An argument is checked if its annotation is built from plain types, classes, arrays, paths, functions, sequences
+    and mappings. Traced arrays are trusted.
+
+    Args:
+        function: The function.
+
+    Returns:
+        The function with the same name, signature and documentation. It raises TypeError, or ValueError where plain
+        types are needed, for an argument of another kind; the message names the argument.
+    """
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        places, kinds = _kinds_of(function)
+        for name, value in (*zip(places, args, strict=False), *kwargs.items()):
+            if name in kinds and is_concrete(value) and not any(kind.holds(value) for kind in kinds[name]):
+                if _KEY in kinds[name]:
+                    check_rng_key(value, name)  # raises, and says how a seed becomes a key
+                raise wrong_kind(value, name, [kind.words for kind in kinds[name]])
+        return function(*args, **kwargs)
+
+    return checked  # type: ignore[return-value]
+
+
+_CHECKED = check_arguments(len).__code__  # type: ignore[attr-defined]
+
+
+def guard_exports(namespace: dict[str, Any]) -> None:
+    """Let the functions and methods that a package hands out check their arguments.
+
+    A function is replaced in the package and in the module that defines it, where pickle looks it up.
+
+    Args:
+        namespace: The package's ``globals()``.
+    """
+    for name, value in [*namespace.items()]:
+        if name.startswith("_") or not f"{getattr(value, '__module__', '')}.".startswith(f"{namespace['__name__']}."):
+            continue
+        if inspect.isclass(value):
+            _guard_methods(value)
+        elif inspect.isfunction(value) and value.__code__ is not _CHECKED:
+            namespace[name] = check_arguments(value)
+            setattr(sys.modules[value.__module__], value.__name__, namespace[name])
+
+
+def _guard_methods(cls: type) -> None:
+    """Let the public methods of a class check their arguments, and its constructor if it is written by hand.
+
+    Fields of modules are checked by `kpp.modules`. Scikit-learn's estimators check their parameters in `fit`.
+    """
+    checked = {"__call__"} if hasattr(cls, "get_params") else {"__call__", "__init__"}
+    for name, value in [*vars(cls).items()]:
+        function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        if not inspect.isfunction(function) or function.__code__ is _CHECKED:
+            continue
+        # The constructor of a dataclass is compiled from a string.
+        if name in checked and function.__code__.co_filename != "<string>" or not name.startswith("_"):
+            checking = check_arguments(function)
+            setattr(cls, name, checking if function is value else type(value)(checking))
+
+
+@functools.cache
+def _kinds_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, tuple[Kind, ...]]]:
+    """Return the names of the arguments given by position, and the kinds of those that are checked."""
+    parameters = inspect.signature(function).parameters.values()
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    kinds = {}
+    for each in parameters:
+        named = each.kind in (*by_position, inspect.Parameter.KEYWORD_ONLY)
+        found = _parse(each.annotation, function.__globals__) if named else None
+        if each.name == "rng_key" and "None" not in str(each.annotation):  # where `RngKey` was replaced by Any
+            found = (_KEY,)
+        if found is not None:
+            kinds[each.name] = found
+    return tuple(each.name for each in parameters if each.kind in by_position), kinds
+
+
+def _parse(annotation: Any, names: Mapping[str, Any]) -> tuple[Kind, ...] | None:
+    """Return the kinds that an annotation names, or None if it allows anything else."""
+    text = annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else annotation
+    try:
+        return _kinds_in(ast.parse(str(text), mode="eval").body, names)
+    except SyntaxError:
+        return None
+
+
+def _kinds_in(node: ast.expr, names: Mapping[str, Any]) -> tuple[Kind, ...] | None:
+    if isinstance(node, ast.BinOp):
+        return _all_kinds((node.left, node.right), names)
+    if isinstance(node, ast.Subscript):
+        outer = _last_name(node.value)
+        if outer == "Union" and isinstance(node.slice, ast.Tuple):
+            return _all_kinds(node.slice.elts, names)
+        if outer == "PyTree" and _first_part(node.slice) == "Any":  # what `kpp.typing.Points` is
+            outer = "Points"
+        if outer not in _NAMED:
+            return None
+        return (_TEXTS,) if _NAMED[outer] is _LIST and _first_part(node.slice) == "str" else (_NAMED[outer],)
+    name = "None" if isinstance(node, ast.Constant) and node.value is None else _last_name(node)
+    if name in _NAMED:
+        return (_NAMED[name],)
+    return (_of_class(name),) if name in _CLASSES or _is_class(node, names) else None
+
+
+def _all_kinds(nodes: Sequence[ast.expr], names: Mapping[str, Any]) -> tuple[Kind, ...] | None:
+    found = [_kinds_in(node, names) for node in nodes]
+    return None if None in found else tuple(kind for kinds in found for kind in kinds or ())
+
+
+def _first_part(node: ast.expr) -> str:
+    return _last_name(node.elts[0] if isinstance(node, ast.Tuple) else node)
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _is_class(node: ast.expr, names: Mapping[str, Any]) -> bool:
+    """Return whether a name stands for a class whose instances are meant, and not for an alias or a protocol."""
+    owner = names.get(_last_name(node.value)) if isinstance(node, ast.Attribute) else None
+    found = getattr(owner, node.attr, None) if isinstance(node, ast.Attribute) else names.get(_last_name(node))
+    if not inspect.isclass(found) or getattr(found, "_is_protocol", False):
+        return False
+    return found.__module__.partition(".")[0] not in ("builtins", "jaxtyping", "typing")
+
+
+@functools.cache
+def _of_class(name: str) -> Kind:
+    return Kind(_CLASSES.get(name) or in_words(name), lambda value: is_instance(value, name))
