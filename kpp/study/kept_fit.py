@@ -16,9 +16,8 @@ from typing import Any
 
 import jax
 import numpy as np
-import xarray as xr
 
-from kpp import _arviz
+from kpp import _arviz, netcdf
 from kpp.inference import Fit
 from kpp.study import words
 from kpp.study.config import StudyConfig
@@ -88,8 +87,7 @@ class KeptFit:
 
     def _changes(self) -> list[str]:
         """Return the names of everything that differs between the kept fit and this run."""
-        with xr.open_dataset(self.path, engine="h5netcdf") as root:
-            digests = json.loads(root.attrs[_ATTRIBUTE])["digests"]
+        digests = json.loads(netcdf.read_attrs(self.path)[_ATTRIBUTE])["digests"]
         return [name for name, digest in self.digests.items() if digests.get(name) != digest]
 
 
