@@ -31,7 +31,7 @@ SCHEMA = Schema(("a",), {})
 
 
 def write_explanation(path: Path) -> None:
-    Explanation.create(np.ones((2, 1)), 0.0, np.ones(2), np.ones((2, 1))).save(path)
+    Explanation.create(np.ones((2, 1)), 1.0, np.full(2, 2.0), np.ones((2, 1))).save(path)
 
 
 def write_fit(path: Path) -> None:
@@ -119,6 +119,19 @@ def test_an_explanation_of_a_newer_format_is_refused(version, tmp_path):
     root, _ = netcdf.read(tmp_path / "e.nc")
     netcdf.write(tmp_path / "e.nc", root.assign_attrs(kpp_explanation_format=version))
     with pytest.raises(ValueError, match="this version of kpp reads up to 1"):
+        Explanation.load(tmp_path / "e.nc")
+
+
+@pytest.mark.parametrize("name", ["values", "base_values", "predictions"])
+def test_values_that_no_longer_add_up_are_refused(name, tmp_path):
+    """The digest is that of the changed file, as if another program had written it."""
+    write_explanation(tmp_path / "e.nc")
+    root, _ = netcdf.read(tmp_path / "e.nc")
+    root[name] = root[name] * 0.5
+    netcdf.write(tmp_path / "e.nc", root)
+    with pytest.raises(
+        ValueError, match=r"e\.nc' was changed: .* predictions by up to (0\.5|1), and did so by up to 0 when"
+    ):
         Explanation.load(tmp_path / "e.nc")
 
 
