@@ -113,7 +113,7 @@ def complete(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         yield
     except KeyError as error:
         raise ValueError(f"`path` {os.fspath(path)!r} is not {what}, or was edited: it lacks {error}") from error
-    except (AttributeError, IndexError, TypeError, json.JSONDecodeError) as error:
+    except (AttributeError, IndexError, RecursionError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"`path` {os.fspath(path)!r} is not {what}, or was edited: {error}") from error
 
 

@@ -85,6 +85,9 @@ def check_dataset(dataset: xr.Dataset) -> None:
     missing = [name for name in (*REQUIRED, "feature") if name not in dataset.variables]
     if missing:
         raise ValueError(f"`dataset` must have the array {missing[0]!r}, got {sorted(map(str, dataset.variables))}")
+    dims = dataset["values"].dims
+    if dims[2 * (dims[:2] == SAMPLE_DIMS) :] not in (("instance", "feature"), ("instance", "feature", "output")):
+        raise ValueError(f"`values` must have dimensions ([chain, draw,] instance, feature[, output]), got {dims}")
     for name, array in dataset.data_vars.items():
         if name != "data" and array.chunks is None:
             finite_array(array.values, str(name))

@@ -278,7 +278,7 @@ def _prediction_bounds(explanation: Explanation) -> np.ndarray | None:
     if covariance is None and (explanation.variance is not None or not explanation.has_draws):
         return None
     predictions = explanation.predictions  # explained by one feature, from the base value 0
-    alone = predictions.expand_dims(feature=["prediction"])
+    alone = predictions.expand_dims(feature=["prediction"]).transpose(*explanation.values.dims)
     law = xr.Dataset({"values": alone, "base_values": 0.0, "predictions": predictions, "data": alone})
     if covariance is not None:
         if "instance_other" in covariance.dims:

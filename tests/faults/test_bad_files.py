@@ -147,7 +147,7 @@ def test_an_edited_description_is_refused(kind, tmp_path):
     write(path)
     described = json.loads(netcdf.read(path)[0].attrs[mark])
     without = [{key: value for key, value in described.items() if key != left_out} for left_out in described]
-    for edited in ["{", "[]", "3", *map(json.dumps, without)]:
+    for edited in ["{", "[]", "3", "[" * 50_000, *map(json.dumps, without)]:
         rewrite(path, mark, edited)
         with pytest.raises(ValueError, match=r"`path` .*saved\.nc' is not .*, or was edited"):
             load(path)
