@@ -1,4 +1,4 @@
-"""Refusal of computations that cannot fit into memory, before anything is allocated."""
+"""Refusal of computations and files that cannot fit into memory, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["available_memory", "check_memory"]
+__all__ = ["available_memory", "check_expansion", "check_memory"]
 
 _SYSTEM = Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")  # the limits of a container
+_RATIO = 100  # random numbers hardly shrink in a file, and columns that are constant shrink to a few percent
+_FREE = 64 * 2**20  # a file that becomes no larger in memory is read in any case
 
 
 def available_memory() -> int | None:
@@ -42,6 +44,24 @@ def check_memory(num_bytes: int, what: str, advice: str) -> None:
             f"{what} needs at least {num_bytes / 1e9:.1f} GB ({num_bytes} bytes), and {available / 1e9:.1f} GB are "
             f"available; {advice}"
         )
+
+
+def check_expansion(num_bytes: int, size: int) -> None:
+    """Raise an error if the content of a file is much larger than the file, or does not fit into memory.
+
+    Args:
+        num_bytes: The bytes that the content takes in memory.
+        size: The bytes of the file.
+
+    Raises:
+        ValueError: If the content is larger than 64 MiB and 100 times the file, or than the available memory.
+    """
+    if num_bytes > max(_FREE, _RATIO * size):
+        raise ValueError(
+            f"it has {size} bytes and becomes {num_bytes} bytes in memory; kpp reads files that become up to {_RATIO} "
+            f"times as large, or up to {_FREE} bytes"
+        )
+    check_memory(num_bytes, "its content", "use a machine with more memory")
 
 
 def _of_system() -> int | None:

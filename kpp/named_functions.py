@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -112,10 +111,5 @@ class NamedFunction(eqx.Module):
 
 
 def holds_named_function(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file holds a `NamedFunction`; only its attributes are read."""
-    import h5py
-
-    if not Path(path).is_file() or not h5py.is_hdf5(path):
-        return False
-    with h5py.File(path, "r") as file:
-        return _MARK in file.attrs
+    """Return whether a file holds a `NamedFunction`; the errors are those of `load`."""
+    return _MARK in netcdf.read_attrs(path)

@@ -2,8 +2,9 @@
 
 All entries come from plugins, including kpp's own. The entry points of group "kpp" of all installed distributions are
 imported at the first look-up, in alphabetical order; a hook is called at the first look-up of its kind. A plugin that
-cannot be used is left out with a `PluginWarning`, and the others are loaded. A name that two plugins offer is not
-registered for either: looking it up raises an error that names both. The environment variable `KPP_DISABLE_PLUGINS`
+cannot be used is left out with a `PluginWarning`, and the others are loaded. kpp keeps its own names: another plugin
+that offers one is told by a warning. A name that two other plugins offer is not registered for either: looking it up
+raises an error that names both. The environment variable `KPP_DISABLE_PLUGINS`
 (entry-point names with commas between) switches plugins off.
 
 Look-ups belong in ordinary Python, never inside traced code.
@@ -16,12 +17,11 @@ import dataclasses
 import difflib
 import importlib.metadata
 import inspect
-import operator
 import os
 import threading
 import time
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -103,7 +103,7 @@ class _Plugin:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What plugins register of one kind; `refused[name]` lists the plugins that all offer the name."""
+    """What plugins register of one kind; `refused[name]` lists the plugins that offer the name and did not get it."""
 
     classes: Mapping[str, type]
     refused: Mapping[str, tuple[PluginRecord, ...]]
@@ -305,7 +305,9 @@ def _left_out_if_it_fails(plugin: _Plugin) -> Iterator[None]:
     start = time.perf_counter()
     try:
         yield
-    except (Exception, SystemExit) as error:  # a plugin may raise any error, which must not stop kpp
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin may raise any error, which must not stop kpp
         plugin.record = dataclasses.replace(plugin.record, error=f"{type(error).__name__}: {error}")
         plugin.hooks = None
         _warn(f"{plugin.record} was left out: {plugin.record.error}")
@@ -360,28 +362,37 @@ def _checked(kind: str, returned: object) -> dict[str, type]:
 
 
 def _assemble(kind: str, plugins: list[_Plugin]) -> _Kind:
-    """Register each name of a kind that exactly one plugin offers."""
+    """Register each name of a kind that exactly one plugin offers, and all of kpp's own."""
+    offers = defaultdict(list)
     for plugin in plugins:
         _call_hook(plugin, kind)
-    offered = [(name, cls, plugin) for plugin in plugins for name, cls in plugin.offers.get(kind, {}).items()]
-    counts = Counter(name for name, _, _ in offered)
+        for name, cls in plugin.offers.get(kind, {}).items():
+            offers[name].append((plugin.record, cls))
+    classes: dict[str, type] = {}
     refused: dict[str, tuple[PluginRecord, ...]] = {}
-    for name, _, plugin in offered:
-        if counts[name] > 1:
-            refused[name] = (*refused.get(name, ()), plugin.record)
-    for name, records in refused.items():
-        _warn(_collision(kind, name, records))
-    return _Kind(
-        {name: cls for name, cls, _ in sorted(offered, key=operator.itemgetter(0)) if counts[name] == 1}, refused
-    )
+    for name, found in sorted(offers.items()):
+        own = [offer for offer in found if offer[0].distribution == _OWN_DISTRIBUTION]
+        kept = own or found
+        if len(kept) == 1:
+            classes[name] = kept[0][1]
+        others = tuple(record for record, _ in found if len(kept) > 1 or record is not kept[0][0])
+        if others:
+            refused[name] = others
+            _warn(_taken(kind, name, others) if name in classes else _collision(kind, name, others))
+    return _Kind(classes, refused)
 
 
 def _with_offers(plugin: _Plugin, kinds: Mapping[str, _Kind]) -> PluginRecord:
     """Record which names of a plugin were accepted and which not."""
     offers, refused = {}, {}
+    place = plugin.record.name, plugin.record.distribution
     for kind, offered in plugin.offers.items():
-        offers[kind] = tuple(sorted(set(offered) - set(kinds[kind].refused)))
-        refused[kind] = tuple(sorted(set(offered) & set(kinds[kind].refused)))
+        taken = {
+            name
+            for name in offered
+            if place in [(record.name, record.distribution) for record in kinds[kind].refused.get(name, ())]
+        }
+        offers[kind], refused[kind] = tuple(sorted(set(offered) - taken)), tuple(sorted(taken))
     return dataclasses.replace(plugin.record, offers=offers, refused=refused)
 
 
@@ -390,6 +401,14 @@ def _collision(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
     return (
         f"the name {name!r} among the {_words(kind)} is refused because {offering} both offer it; uninstall one, or "
         f"switch it off with {_DISABLE}"
+    )
+
+
+def _taken(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
+    offering = " and ".join(str(record) for record in records)
+    return (
+        f"the name {name!r} among the {_words(kind)} is one of kpp's own, and kpp keeps it; the class that {offering} "
+        "offers is left out and needs another name"
     )
 
 

@@ -57,3 +57,11 @@ def test_the_readme_is_short():
     assert len(readme.read_text(encoding="utf-8").splitlines()) <= 90
     (code,) = blocks(readme, "python")
     assert len(code[1].splitlines()) <= 20
+
+
+@pytest.mark.parametrize("page", ["docs/reference/faults.md", "SECURITY.md"])
+def test_the_tests_of_a_guarantee_exist(page: str):
+    sources = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests" / "faults").glob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", (ROOT / page).read_text(encoding="utf-8"))
+    assert len(named) > 5
+    assert not [name for name in named if f"def {name}(" not in sources]

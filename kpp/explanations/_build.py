@@ -13,6 +13,8 @@ import xarray as xr
 from kpp.typing import Numbers
 
 SAMPLE_DIMS = ("chain", "draw")
+#: The arrays that every explanation has.
+REQUIRED = ("values", "base_values", "predictions", "data")
 #: The attribute ``uncertainty`` of an explanation whose draws are means of a Gaussian process, one per draw of its
 #: hyperparameters. Their intervals are too narrow. It is "full" if the function varies, too.
 HYPERPARAMETERS_ONLY = "hyperparameters only"
@@ -71,6 +73,29 @@ def build_dataset(
         if any(f"{name}_other" in variable[0] for variable in variables.values()):
             coords[f"{name}_other"] = list(coords[name])
     return xr.Dataset(variables, coords=coords, attrs=_complete(attrs))
+
+
+def check_dataset(dataset: xr.Dataset) -> None:
+    """Raise an error unless a dataset has the arrays of an explanation, with finite numbers.
+
+    Arrays of Dask are not computed. The data may be NaN, for features that stand for several columns.
+    """
+    if not isinstance(dataset, xr.Dataset):
+        raise TypeError(f"`dataset` must be an xarray.Dataset, got a {type(dataset).__name__}")
+    missing = [name for name in (*REQUIRED, "feature") if name not in dataset.variables]
+    if missing:
+        raise ValueError(f"`dataset` must have the array {missing[0]!r}, got {sorted(map(str, dataset.variables))}")
+    dims = dataset["values"].dims
+    if dims[2 * (dims[:2] == SAMPLE_DIMS) :] not in (("instance", "feature"), ("instance", "feature", "output")):
+        raise ValueError(f"`values` must have dimensions ([chain, draw,] instance, feature[, output]), got {dims}")
+    for name, array in dataset.data_vars.items():
+        if name != "data" and array.chunks is None:
+            finite_array(array.values, str(name))
+
+
+def additivity_error(dataset: xr.Dataset) -> xr.DataArray:
+    """Return the distance of the sums of base values and values from the predictions."""
+    return abs(dataset["base_values"] + dataset["values"].sum("feature") - dataset["predictions"])
 
 
 def finite_array(value: Numbers, name: str) -> np.ndarray:

@@ -22,7 +22,7 @@ from kpp.explanations import (
     _storage,
     _uncertainty,
 )
-from kpp.explanations._build import SAMPLE_DIMS, build_dataset
+from kpp.explanations._build import SAMPLE_DIMS, additivity_error, build_dataset, check_dataset
 from kpp.explanations._html import explanation_html
 from kpp.explanations._plotting import ExplanationPlots
 from kpp.plots.intervals import IntervalKind
@@ -53,9 +53,13 @@ class Explanation:
             instance, feature, feature_other[, output]), ``standard_errors`` (as ``values``), ``variance_parts``
             (as ``values``, with ``part`` last) and ``effects`` (as ``values``, with ``effect`` last). Its attributes
             can be written as JSON.
+
+    Raises:
+        ValueError: If the dataset lacks one of the first four arrays, or numbers other than ``data`` are not finite.
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:
+        check_dataset(dataset)
         self.dataset = dataset
 
     @classmethod
@@ -225,7 +229,7 @@ class Explanation:
 
     def additivity_error(self) -> xr.DataArray:
         r"""Return :math:`|\mathrm{base} + \sum_j \phi_j - f(x)|`, ([chain, draw,] instance[, output])."""
-        return abs(self.base_values + self.values.sum("feature") - self.predictions)
+        return additivity_error(self.dataset)
 
     def mean(self) -> Explanation:
         """Return expected contributions, base values, predictions and so on, without draws or a law around them.
@@ -493,7 +497,7 @@ class Explanation:
 
         Raises:
             ImportError: If dask or zarr are needed and not installed.
-            FileExistsError: If the path ends in .zarr and is there, but not a Zarr store.
+            FileExistsError: If the path ends in .zarr and is there, but holds anything that kpp did not write.
             OSError: If it cannot be written, such as on a full disk.
         """
         _storage.save(self.dataset, path)
@@ -505,7 +509,8 @@ class Explanation:
         Raises:
             FileNotFoundError: If the file does not exist.
             ImportError: If dask or zarr are needed and not installed.
-            ValueError: If the file holds something else, or the store is not complete.
+            ValueError: If the file holds something else, is damaged, or is not complete. A damaged block of a Zarr
+                store is noticed when it is read.
         """
         return cls(_storage.load(path))
 

@@ -104,10 +104,13 @@ def _read(path: Path) -> Any:
         import dask.dataframe as dd
     except ImportError as error:
         raise ImportError("`kpp explain` needs dask and pyarrow, an extra: pip install 'kpp[dask]'") from error
-    if path.suffix in _PARQUET or path.is_dir():
-        return dd.read_parquet(path)
-    if path.suffix in _CSV:
-        return dd.read_csv(path)
+    try:
+        if path.suffix in _PARQUET or path.is_dir():
+            return dd.read_parquet(path)
+        if path.suffix in _CSV:
+            return dd.read_csv(path)
+    except Exception as error:  # the libraries raise errors of many types for a file that is damaged
+        raise ValueError(f"{str(path)!r} can't be read: {error}") from error
     raise ValueError(f"{path.name!r} must end in {', '.join(_PARQUET + _CSV)}")
 
 

@@ -14,7 +14,7 @@ import xarray as xr
 from kpp.explanations import marked, zarr_store
 from kpp.files import remove_leftovers, replace_folder, temporary_path
 from kpp.lazy import Blocks, Layout
-from kpp.netcdf import decode_attrs, encode_attrs
+from kpp.netcdf import encode_attrs
 
 __all__ = ["JobStore"]
 
@@ -46,9 +46,7 @@ class JobStore:
         """
         layout, partial = Layout.of(first), temporary_path(path)
         try:
-            _skeleton(first, layout, blocks, job).to_zarr(
-                partial, mode="w-", zarr_format=zarr_store.FORMAT, consolidated=True, compute=False
-            )
+            zarr_store.write_new(partial, _skeleton(first, layout, blocks, job), compute=False)
             store = cls(partial)
             store.write({name: first[name].values for name in layout.dims if name not in layout.shared}, 0, 0)
             replace_folder(partial, path)
@@ -70,8 +68,8 @@ class JobStore:
         if not path.exists():
             return None
         try:
-            earlier = json.loads(str(zarr_store.needed().open_group(path, mode="r").attrs[_JOB]))
-        except Exception as error:  # zarr raises errors of many types for a folder that is not a store
+            earlier = json.loads(zarr_store.open_dataset(path).attrs[_JOB])
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"`path` {str(path)!r} exists and is not the store of a job; choose another") from error
         different = sorted(name for name in {*earlier, *job} if earlier.get(name) != job.get(name))
         if different:
@@ -84,13 +82,11 @@ class JobStore:
 
     def done(self) -> np.ndarray:
         """Return whether each block is there."""
-        return np.asarray(self._open("r")[zarr_store.DONE][:], dtype=bool)
+        return np.asarray(zarr_store.open_dataset(self.path)[zarr_store.DONE], dtype=bool)
 
     def layout(self) -> Layout:
         """Return the layout of all blocks."""
-        dataset = xr.open_zarr(self.path, chunks={}, zarr_format=zarr_store.FORMAT).drop_vars(zarr_store.DONE)
-        dataset.attrs = decode_attrs(dataset.attrs)
-        return Layout.of(dataset)
+        return Layout.of(zarr_store.open_dataset(self.path).drop_vars(zarr_store.DONE))
 
     def write(self, arrays: Mapping[str, np.ndarray], number: int, start: int) -> None:
         """Store the arrays of a block, and then that it is done.
@@ -100,15 +96,14 @@ class JobStore:
             number: The number of the block.
             start: The position of its first row.
         """
-        group = self._open("r+")
+        dataset = zarr_store.open_dataset(self.path)  # checks what Zarr is about to open
+        group = zarr_store.needed().open_group(self.path, mode="r+", zarr_format=zarr_store.FORMAT)
         for name, values in arrays.items():
-            axis = group[name].attrs["_ARRAY_DIMENSIONS"].index("instance")
+            axis = dataset[name].dims.index("instance")
             rows = slice(start, start + values.shape[axis])
-            group[name][(*[slice(None)] * axis, rows)] = values
-        group[zarr_store.DONE][number] = True
-
-    def _open(self, mode: str) -> Any:
-        return zarr_store.needed().open_group(self.path, mode=mode)
+            array = group[name].with_config({"write_empty_chunks": True})  # a block that is not there is damage
+            array[(*[slice(None)] * axis, rows)] = values
+        group[zarr_store.DONE].with_config({"write_empty_chunks": True})[number] = True
 
 
 def _skeleton(first: xr.Dataset, layout: Layout, blocks: Blocks, job: Mapping[str, str]) -> xr.Dataset:

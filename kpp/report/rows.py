@@ -277,7 +277,9 @@ def _prediction_bounds(explanation: Explanation) -> np.ndarray | None:
     covariance = explanation.covariance
     if covariance is None and (explanation.variance is not None or not explanation.has_draws):
         return None
-    law = xr.Dataset({"values": explanation.predictions.expand_dims(feature=["prediction"])})
+    predictions = explanation.predictions  # explained by one feature, from the base value 0
+    alone = predictions.expand_dims(feature=["prediction"]).transpose(*explanation.values.dims)
+    law = xr.Dataset({"values": alone, "base_values": 0.0, "predictions": predictions, "data": alone})
     if covariance is not None:
         if "instance_other" in covariance.dims:
             own = xr.DataArray(np.arange(len(explanation)), dims="instance")

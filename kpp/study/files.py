@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
+import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from kpp.memory import check_expansion
 from kpp.study.errors import StudyError, did_you_mean
 
 __all__ = ["check_columns", "read_table", "refuse_missing"]
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
+_UNPACK = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def read_table(path: Path, key: str) -> pd.DataFrame:
@@ -25,6 +30,7 @@ def read_table(path: Path, key: str) -> pd.DataFrame:
         raise StudyError(f"{key}: there is no file {str(path)!r}")
     name = path.name.lower()
     try:
+        _refuse_expansion(path)
         if name.endswith(_PARQUET):
             table = pd.read_parquet(path)
         elif name.endswith(_CSV):
@@ -36,7 +42,7 @@ def read_table(path: Path, key: str) -> pd.DataFrame:
         raise StudyError(f"{key}: reading Parquet needs pyarrow; pip install 'kpp[parquet]'") from error
     except StudyError:
         raise
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the libraries raise errors of many types for a file that is damaged
         raise StudyError(f"{key}: {str(path)!r} can't be read: {error}") from error
     if table.empty:
         raise StudyError(f"{key}: {str(path)!r} has no rows")
@@ -62,6 +68,22 @@ def refuse_missing(table: pd.DataFrame, key: str, path: Path) -> None:
             f"{key}: {path.name!r} has missing values ({listed}) in {len(table)} rows; drop those rows or fill them in "
             "first"
         )
+
+
+def _refuse_expansion(path: Path) -> None:
+    """Raise ValueError if the table is very much larger than its file; it is not kept in memory here."""
+    size, suffix = path.stat().st_size, path.suffix.lower()
+    if suffix in _PARQUET:
+        import pyarrow.parquet
+
+        parquet = pyarrow.parquet.read_metadata(path)
+        check_expansion(8 * parquet.num_rows * parquet.num_columns, size)
+    elif suffix in _UNPACK:
+        length = 0
+        with _UNPACK[suffix](path) as file:
+            while block := file.read(2**20):
+                length += len(block)
+                check_expansion(length, size)
 
 
 def _refuse_repeated_columns(path: Path, key: str) -> None:

@@ -16,9 +16,8 @@ from typing import Any
 
 import jax
 import numpy as np
-import xarray as xr
 
-from kpp import _arviz
+from kpp import _arviz, netcdf
 from kpp.inference import Fit
 from kpp.study import words
 from kpp.study.config import StudyConfig
@@ -47,7 +46,7 @@ class KeptFit:
         """Return whether there is a kept fit that this run can go on from."""
         try:
             return self._changes() == []
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError):
             return False
 
     def save(self, fit: Fit, seconds: float) -> None:
@@ -68,7 +67,7 @@ class KeptFit:
             changed = self._changes()
             if not changed:
                 fit = Fit.load(self.path)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise StudyError(
                 f"--resume: the kept fit {str(self.path)!r} can't be read ({error}); leave --resume out to fit again"
             ) from error
@@ -88,9 +87,9 @@ class KeptFit:
 
     def _changes(self) -> list[str]:
         """Return the names of everything that differs between the kept fit and this run."""
-        with xr.open_dataset(self.path, engine="h5netcdf") as root:
-            digests = json.loads(root.attrs[_ATTRIBUTE])["digests"]
-        return [name for name, digest in self.digests.items() if digests.get(name) != digest]
+        with netcdf.complete(self.path, "a kept fit"):
+            digests = json.loads(netcdf.read_attrs(self.path)[_ATTRIBUTE])["digests"]
+            return [name for name, digest in self.digests.items() if digests.get(name) != digest]
 
 
 def kept_fit(output: Path, config: StudyConfig, data: StudyData) -> KeptFit:

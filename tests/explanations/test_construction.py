@@ -113,3 +113,19 @@ def test_an_explainer_must_declare_what_it_needs():
         class Undeclared(AbstractExplainer):
             def explain(self, predictor, x, *, rng_key=None):
                 raise NotImplementedError
+
+
+def test_a_dataset_that_is_no_explanation_is_refused(make):
+    dataset = make(True).dataset
+    bad = {
+        "`dataset` must have the array 'data'": dataset.drop_vars("data"),
+        r"`values` must have dimensions \(\[chain": dataset.assign(values=dataset["values"].rename(instance="row")),
+        "got \\('chain', 'feature'": dataset.isel(draw=0, instance=0),
+        "`covariance` must be finite, got 1 ": dataset.assign(covariance=np.nan),
+        "`predictions` must hold real numbers": dataset.assign(predictions=dataset["predictions"].astype(str)),
+    }
+    for message, wrong in bad.items():
+        with pytest.raises(ValueError, match=message):
+            Explanation(wrong)
+    with pytest.raises(TypeError, match="`dataset` must be an xarray.Dataset, got a dict"):
+        Explanation({"values": 1.0})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kpp import registry
+from kpp.kernels import RBF
+from kpp.serialization import from_spec, to_spec
 
 HOOK = """
 import kpp
@@ -20,6 +22,10 @@ BAD = {
     "syntax error": ("def register_kernels(:", "SyntaxError"),
     "error while importing": ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
     "exit while importing": ("import sys; sys.exit(3)", "SystemExit: 3"),
+    "an exception that ends programs": ("class End(BaseException): pass\nraise End('now')", "End: now"),
+    "the end of a generator": ("raise GeneratorExit", "GeneratorExit"),
+    "the cancelling of a task": ("import asyncio; raise asyncio.CancelledError('stop')", "CancelledError: stop"),
+    "a group of exceptions": ("raise BaseExceptionGroup('all', [GeneratorExit()])", "BaseExceptionGroup: all"),
     "wrong signature": (
         HOOK.format(names="{}").replace("register_kernels()", "register_kernels(kernels)"),
         r"TypeError: Plugin [\s\S]*\{'kernels'\}.*the hooks are register_kernels\(\)",
@@ -37,6 +43,10 @@ BAD = {
         "TypeError: `register_kernels` maps 'Mine' to AbstractKernel, which lacks evaluate",
     ),
     "error in the hook": (HOOK.format(names="{'Mine': Mine, **{1 / 0: Mine}}"), "ZeroDivisionError"),
+    "an exception that ends programs, in the hook": (
+        HOOK.format(names="(_ for _ in ()).throw(GeneratorExit('in the hook'))"),
+        "GeneratorExit: in the hook",
+    ),
     "look-up while importing": ("from kpp import registry; registry.kernels()", "RuntimeError: a plugin may not look"),
 }
 
@@ -75,12 +85,57 @@ def test_name_offered_twice_is_refused_naming_both(install, record):
     assert record("a", "a-kpp").refused == record("b", "b-kpp").refused == {"kernels": ("Mine",)}
 
 
-def test_stranger_cannot_take_a_name_of_kpp(install):
+#: A name of each kind that kpp itself, or a plugin of its distribution, registers.
+OWN = {
+    "kernels": "RBF",
+    "embeddings": "MeanEmbedding",
+    "value_functions": "interventional",
+    "explainers": "rkhs-shap",
+    "models": "KernelRidge",
+    "inferences": "MAP",
+    "converters": "sklearn",
+}
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_a_stranger_cannot_take_a_name_of_kpp(kind, install, record):
+    own = registry.get(kind, OWN[kind])
+    source = HOOK.replace("register_kernels", f"register_{kind}").format(
+        names=f"{{'{OWN[kind]}': Mine, 'Alone': Mine}}"
+    )
+    install("a-kpp", "a", source)
+    told = f"'{OWN[kind]}' among the .* is one of kpp's own .*plugin 'a' of distribution 'a-kpp' offers is left out"
+    with pytest.warns(registry.PluginWarning, match=told):
+        assert registry.get(kind, OWN[kind]) is own
+    assert registry.name_of(kind, own) == OWN[kind]
+    assert registry.owner_of(kind, own) is None
+    assert registry.get(kind, "Alone").__name__ == "Mine"
+    assert record("a", "a-kpp").offers == {kind: ("Alone",)}
+    assert record("a", "a-kpp").refused == {kind: (OWN[kind],)}
+
+
+def test_a_name_of_kpp_that_two_strangers_offer_stays_with_kpp(install):
+    own = registry.get("kernels", "RBF")
     install("a-kpp", "a", HOOK.format(names="{'RBF': Mine}"))
-    with pytest.warns(registry.PluginWarning, match="'RBF'.*'a-kpp' and plugin 'core' of distribution 'kpp'"):
-        assert "Matern32" in registry.kernels()
-    with pytest.raises(registry.PluginError, match="KPP_DISABLE_PLUGINS"):
-        registry.get("kernels", "RBF")
+    install("b-kpp", "z", HOOK.format(names="{'RBF': Yours}"))
+    with pytest.warns(
+        registry.PluginWarning, match="'a-kpp' and plugin 'z' of distribution 'b-kpp' offers is left out"
+    ):
+        assert registry.get("kernels", "RBF") is own
+
+
+def test_saved_objects_are_read_beside_a_stranger_with_the_same_name(install):
+    spec = to_spec(RBF(2.0))
+    install("a-kpp", "a", HOOK.format(names="{'RBF': Mine}"))
+    with pytest.warns(registry.PluginWarning):
+        found = from_spec(spec, "kernels")
+    assert type(found) is RBF and float(found.lengthscale) == 2.0
+
+
+def test_ctrl_c_while_a_plugin_loads_is_no_fault_of_the_plugin(install):
+    install("a-kpp", "a", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        registry.kernels()
 
 
 def test_switching_one_of_two_off_settles_it(install, monkeypatch):

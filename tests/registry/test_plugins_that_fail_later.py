@@ -35,6 +35,22 @@ FAULTS = {
         ValueError,
         "`values` must be finite, got 6 NaN or infinite values",
     ),
+    "NaN past the builder": (
+        "return kpp.Explanation(inputs.explanation({}, values=inputs.x, base_values=0.0).dataset * np.nan)",
+        ValueError,
+        "`values` must be finite, got 6 NaN or infinite values",
+    ),
+    "an infinite prediction": (
+        "whole = inputs.explanation({}, values=inputs.x, base_values=0.0).dataset\n"
+        "        return kpp.Explanation(whole.assign(predictions=whole.predictions / 0.0 + np.inf))",
+        ValueError,
+        "`predictions` must be finite, got 2 NaN or infinite values",
+    ),
+    "a part that is missing": (
+        "return kpp.Explanation(inputs.explanation({}, values=inputs.x, base_values=0.0).dataset[['values']])",
+        ValueError,
+        "`dataset` must have the array 'base_values', got",
+    ),
     "another type": ("return inputs.x", TypeError, "`Strange.explain_inputs` must return a kpp.Explanation, got"),
 }
 
