@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.validation import as_binary_labels, as_targets
+from kpp.validation import as_binary_labels, as_targets, is_missing, refuse_missing_labels
 
 __all__ = ["classes_field", "read_classes", "read_labels"]
 
@@ -94,9 +94,7 @@ def _column(y: object, name: str) -> list[Any]:
     if values.ndim != 1 or values.size == 0:
         hint = f"; write `{name}[:, 0]`" if values.ndim == 2 and values.shape[1] == 1 else ""
         raise ValueError(f"`{name}` must have shape (n,) with at least one row, got shape {values.shape}{hint}")
-    missing = [i for i, label in enumerate(values.tolist()) if _is_missing(label)]
-    if missing:
-        raise ValueError(f"`{name}` has missing labels, {len(missing)} of them, the first in row {missing[0]}")
+    refuse_missing_labels(values, name)
     return [_plain(label) for label in values.tolist()]
 
 
@@ -104,12 +102,8 @@ def _is_text(values: np.ndarray) -> bool:
     """Return whether all entries are text, or text and missing."""
     if values.dtype.kind != "O" or isinstance(values, np.ma.MaskedArray):
         return values.dtype.kind in "US"
-    texts = [isinstance(label, str) for label in values.ravel().tolist() if not _is_missing(label)]
+    texts = [isinstance(label, str) for label in values.ravel().tolist() if not is_missing(label)]
     return bool(texts) and all(texts)
-
-
-def _is_missing(label: Any) -> bool:
-    return label is None or label != label or str(label) in ("<NA>", "NaT")
 
 
 def _plain(label: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from kpp.validation import as_points, one_of, refuse_dates
+from kpp.validation import as_points, is_missing, one_of, refuse_dates
 
 __all__ = [
     "Scales",
@@ -482,9 +482,7 @@ def _missing(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         return np.isnan(values)
     if values.dtype.kind == "O":
-        return np.array(
-            [value is None or str(value) == "<NA>" or value != value for value in values.tolist()], dtype=bool
-        )
+        return np.array([is_missing(value) for value in values.tolist()], dtype=bool)
     return np.zeros(values.shape, dtype=bool)
 
 

@@ -32,11 +32,14 @@ __all__ = [
     "count",
     "finite_arrays",
     "is_concrete",
+    "is_missing",
     "one_of",
     "positive",
     "probability",
     "refuse_dates",
     "refuse_masked",
+    "refuse_missing_labels",
+    "refuse_not_numbers",
     "refuse_non_finite",
     "warn_if_float32",
 ]
@@ -575,18 +578,39 @@ def _refuse_sparse(value: object, name: str) -> None:
         )
 
 
-def _numeric(value: object, name: str) -> np.ndarray:
-    _refuse_sparse(value, name)
+def refuse_not_numbers(value: object, name: str) -> np.ndarray:
+    """Return an array, or raise ValueError if entries are masked, or are dates or text, which NumPy would convert."""
     refuse_masked(value, name)
     array = np.asarray(value)
+    refuse_dates(array, name)
+    entries = array.ravel().tolist() if array.dtype.kind == "O" else []
+    text = next((entry for entry in entries if isinstance(entry, (str, bytes))), None)
+    if array.dtype.kind in "US" or text is not None:
+        text = array.ravel()[0].item() if text is None and array.size else text
+        raise ValueError(f"`{name}` must hold real numbers, got {_describe(array)} (text, such as {text!r})")
+    return array
+
+
+def refuse_missing_labels(values: np.ndarray, name: str) -> None:
+    """Raise ValueError if labels are missing: None, NaN, or the missing values of pandas."""
+    missing = [i for i, label in enumerate(values.ravel().tolist()) if is_missing(label)]
+    if missing:
+        raise ValueError(f"`{name}` has missing labels, {len(missing)} of them, the first in row {missing[0]}")
+
+
+def is_missing(label: Any) -> bool:
+    """Return whether an entry of a column is None, NaN, or a missing value of pandas."""
+    return label is None or str(label) in ("<NA>", "NaT") or bool(label != label)
+
+
+def _numeric(value: object, name: str) -> np.ndarray:
+    _refuse_sparse(value, name)
+    array = refuse_not_numbers(value, name)
     if array.dtype.kind in "biuf":
         return array
-    refuse_dates(array, name)
     try:
         if array.dtype.kind == "c":
             raise TypeError("complex numbers")
-        if array.dtype.kind in "US" or any(isinstance(entry, (str, bytes)) for entry in array.ravel().tolist()):
-            raise TypeError("text")
         return array.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must hold real numbers, got {_describe(value)} ({error})") from None
