@@ -562,8 +562,8 @@ def refuse_dates(array: np.ndarray, name: str, where: str = "") -> None:
 
 
 def _is_date(value: object) -> bool:
-    # Periods and intervals of pandas are told by their names, because pandas is not needed to run kpp.
-    named = type(value).__module__.startswith("pandas") and type(value).__name__ in ("Period", "Interval", "NaTType")
+    # Periods of pandas are recognized by their names, because pandas is not needed to run kpp.
+    named = type(value).__module__.startswith("pandas") and type(value).__name__ in ("Period", "NaTType")
     return named or isinstance(value, (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64))
 
 
