@@ -16,7 +16,7 @@ from kpp.gp.expectations import expectation, log_expectation
 from kpp.gp.gaussian import LatentPredictive, draw_joint
 from kpp.gp.links import Derivatives
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_targets
+from kpp.validation import as_targets, refuse_masked
 
 __all__ = ["AbstractLikelihood", "AbstractPointwiseLikelihood", "observed_field"]
 
@@ -25,7 +25,12 @@ Likelihood = TypeVar("Likelihood", bound="AbstractLikelihood")
 
 def observed_field() -> Any:
     """Return an Equinox field that holds one value for each observation, (n,), or None before they are known."""
-    return eqx.field(converter=lambda value: None if value is None else jnp.asarray(value), default=None)
+    return eqx.field(converter=_as_observed, default=None)
+
+
+def _as_observed(value: Any) -> Any:
+    refuse_masked(value, "the values of the observations")
+    return None if value is None else jnp.asarray(value)
 
 
 class AbstractLikelihood(eqx.Module):
