@@ -144,7 +144,7 @@ class ExplainRequest:
             options["background"] = reference.points
         elif "background" in options:
             options["background"] = as_table(options["background"], "background")
-        required, schema = _as_required(self.predictor, cls.requires, options.get("background"))
+        required, schema = _as_required(self.predictor, cls.requires, options.get("background"), x)
         read = read_rows(x, schema) if issubclass(cls, AbstractPointsExplainer) else None
         if schema is None and is_table(x) and self.predictor is not None:
             schema = schema_of(x) if read is None else read[1]
@@ -340,7 +340,7 @@ def _chosen(predictor: object) -> object:
     return getattr(predictor, "best_estimator_", predictor)
 
 
-def _as_required(predictor: object, requires: Requirement, background: object) -> tuple[Any, Schema | None]:
+def _as_required(predictor: object, requires: Requirement, background: object, x: object) -> tuple[Any, Schema | None]:
     """Convert a model of another library to what the explainer requires; also return the schema of the predictor."""
     if not is_estimator(predictor):
         converted = _as_explainable(predictor, requires)
@@ -349,7 +349,7 @@ def _as_required(predictor: object, requires: Requirement, background: object) -
     if fit is not None:
         return EstimatorFunction(predictor, fit.schema) if requires == "callable" else fit, fit.schema
     if requires == "callable":
-        function = EstimatorFunction.create(predictor, background if is_table(background) else None)
+        function = EstimatorFunction.create(predictor, background if is_table(background) else None, x)
         return function, function.schema
     names = getattr(predictor, "feature_names_in_", None)
     schema = None if names is None else Schema(tuple(str(name) for name in names))

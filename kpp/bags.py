@@ -22,7 +22,16 @@ from kpp.kernels import AbstractKernel
 from kpp.serialization import data_class
 from kpp.tables import read_points
 from kpp.typing import Numbers, Points, RngKey
-from kpp.validation import as_finite_array, check_array, check_rng_key, check_same_rows, count, is_concrete
+from kpp.validation import (
+    as_finite_array,
+    check_array,
+    check_rng_key,
+    check_same_rows,
+    count,
+    is_concrete,
+    refuse_masked,
+    refuse_missing_labels,
+)
 
 __all__ = ["Bags"]
 
@@ -296,12 +305,11 @@ def _read_numbers(table: object, name: str) -> tuple[np.ndarray, tuple[str, ...]
 
 
 def _as_labels(labels: object, name: str) -> np.ndarray:
+    refuse_masked(labels, name)
     array = np.asarray(labels)
     if array.ndim != 1:
         raise ValueError(f"`{name}` must hold one label per row, shape (n,), got shape {array.shape}")
-    missing = int(np.sum(array != array)) if array.dtype.kind in "fO" else 0
-    if missing:
-        raise ValueError(f"`{name}` must not be missing, got {missing} NaN among {len(array)} labels")
+    refuse_missing_labels(array, name)
     return array
 
 

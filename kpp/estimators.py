@@ -23,9 +23,18 @@ from sklearn.utils.validation import validate_data
 
 from kpp.tables import as_table, is_table
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import check_rng_key, refuse_masked, refuse_missing_labels, refuse_not_numbers
 
-__all__ = ["KernelEstimator", "as_rng_key", "in_float64", "pad_rows", "read_rows", "read_training"]
+__all__ = [
+    "KernelEstimator",
+    "as_rng_key",
+    "check_labels",
+    "in_float64",
+    "pad_rows",
+    "read_arrays",
+    "read_rows",
+    "read_training",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,6 +123,40 @@ class KernelEstimator(BaseEstimator):
             super().__setstate__(pickle.loads(state["packed"]))
 
 
+def check_labels(y: Any) -> None:
+    """Raise ValueError if labels of classes, which may be numbers, text or dates, are masked or missing."""
+    refuse_masked(y, "y")
+    labels = np.asarray(y)
+    if labels.dtype.kind in "OM" and y is not None:
+        refuse_missing_labels(labels, "y")
+
+
+def read_arrays(
+    estimator: BaseEstimator, X: Any, y: Any = "no_validation", *, numeric: bool = True, **options: Any
+) -> Any:
+    """Call `validate_data` of scikit-learn, after refusing what it would convert in silence.
+
+    Args:
+        estimator: The estimator.
+        X: The rows.
+        y: The labels; by default there are none.
+        numeric: Whether the labels are numbers.
+        **options: Those of `validate_data`, such as `reset` and `dtype`, which is float64 by default.
+
+    Returns:
+        The rows as an array, and the labels if there are.
+
+    Raises:
+        ValueError: If the data are invalid: entries are masked, dates or text, for example.
+    """
+    refuse_not_numbers(X, "X")
+    options = {"dtype": np.float64} | options
+    if isinstance(y, str):
+        return validate_data(estimator, X, **options)
+    refuse_not_numbers(y, "y") if numeric else check_labels(y)
+    return validate_data(estimator, X, y, y_numeric=numeric, **options)
+
+
 def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) -> tuple[Any, np.ndarray]:
     """Read labelled rows, and make the estimator remember number and names of the columns.
 
@@ -131,8 +174,9 @@ def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) ->
     """
     X = as_table(X, "X")
     if not _has_names(X):
-        table, labels = validate_data(estimator, X, y, dtype=np.float64, ensure_min_samples=2, y_numeric=numeric)
+        table, labels = read_arrays(estimator, X, y, ensure_min_samples=2, numeric=numeric)
         return table, labels.astype(np.float64) if numeric else labels
+    refuse_not_numbers(y, "y") if numeric else check_labels(y)
     validate_data(estimator, X, y, skip_check_array=True)
     check_consistent_length(X, y)
     labels = column_or_1d(y, dtype=np.float64 if numeric else None, warn=True)
@@ -157,7 +201,7 @@ def read_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> Any:
     X = as_table(X, "X")
     if _has_names(X):
         return validate_data(estimator, X, reset=reset, skip_check_array=True)
-    return validate_data(estimator, X, reset=reset, dtype=np.float64)
+    return read_arrays(estimator, X, reset=reset)
 
 
 def pad_rows(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "m d"]:

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.validation import as_binary_labels, as_targets
+from kpp.validation import as_binary_labels, as_targets, is_missing, refuse_missing_labels
 
 __all__ = ["classes_field", "read_classes", "read_labels"]
 
 _SHOWN = 6
+_MANY_ROWS = 10  # fewer rows may have different classes by chance
 
 
 def classes_field() -> Any:
@@ -74,9 +75,12 @@ def read_classes(
         The codes, 0 for the first class, (n,), and the classes.
 
     Raises:
-        ValueError: If `y` is not a column, a label is missing or not one of the classes, or there is only one class.
+        ValueError: If `y` is not a column, a label is missing or not one of the classes, there is only one class, or
+            without `classes` the labels are fractions, or each of many rows has another one.
     """
     labels = _column(y, name)
+    if classes is None:
+        _refuse_measurements(labels, name)
     known = _classes(y, labels) if classes is None else tuple(classes)
     unknown = sorted(set(labels) - set(known))
     if unknown:
@@ -84,6 +88,18 @@ def read_classes(
     if len(known) < 2:
         raise ValueError(f"`{name}` must hold at least two classes, got only {known[0]!r} in {len(labels)} rows")
     return _codes(labels, known), known
+
+
+def _refuse_measurements(labels: list[Any], name: str) -> None:
+    """Raise ValueError if labels are fractions, or each row has one of its own, as measurements or names have."""
+    found = set(labels)
+    fractions = sorted(label for label in found if isinstance(label, float))
+    if fractions or len(found) == len(labels) >= _MANY_ROWS:
+        got = f"fractions such as {_shown(fractions)}" if fractions else "a class of its own in each row"
+        raise ValueError(
+            f"`{name}` must hold classes, got {len(found)} different values in {len(labels)} rows, {got}; fit numbers "
+            "by a regression, or list the classes in `classes`"
+        )
 
 
 def _column(y: object, name: str) -> list[Any]:
@@ -94,9 +110,7 @@ def _column(y: object, name: str) -> list[Any]:
     if values.ndim != 1 or values.size == 0:
         hint = f"; write `{name}[:, 0]`" if values.ndim == 2 and values.shape[1] == 1 else ""
         raise ValueError(f"`{name}` must have shape (n,) with at least one row, got shape {values.shape}{hint}")
-    missing = [i for i, label in enumerate(values.tolist()) if _is_missing(label)]
-    if missing:
-        raise ValueError(f"`{name}` has missing labels, {len(missing)} of them, the first in row {missing[0]}")
+    refuse_missing_labels(values, name)
     return [_plain(label) for label in values.tolist()]
 
 
@@ -104,12 +118,8 @@ def _is_text(values: np.ndarray) -> bool:
     """Return whether all entries are text, or text and missing."""
     if values.dtype.kind != "O" or isinstance(values, np.ma.MaskedArray):
         return values.dtype.kind in "US"
-    texts = [isinstance(label, str) for label in values.ravel().tolist() if not _is_missing(label)]
+    texts = [isinstance(label, str) for label in values.ravel().tolist() if not is_missing(label)]
     return bool(texts) and all(texts)
-
-
-def _is_missing(label: Any) -> bool:
-    return label is None or label != label or str(label) in ("<NA>", "NaT")
 
 
 def _plain(label: Any) -> Any:

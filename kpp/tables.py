@@ -8,8 +8,12 @@ by them is a data frame here. Datasets of xarray and labelled arrays of it are r
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import decimal
 import difflib
+import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +22,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from kpp.arguments import guard_exports
-from kpp.validation import as_points, one_of, refuse_dates
+from kpp.validation import as_points, is_missing, one_of, refuse_dates
 
 __all__ = [
     "Scales",
@@ -28,9 +32,12 @@ __all__ = [
     "as_table",
     "check_columns",
     "columns_of_names",
+    "is_number",
     "is_table",
+    "plain_level",
     "read_points",
     "refuse_missing",
+    "refuse_numbers_as_text",
     "standardize",
 ]
 
@@ -158,7 +165,7 @@ class Schema:
         """Return the schema as JSON values."""
         return {
             "feature_names": list(self.feature_names),
-            "levels": {name: [_plain(level) for level in levels] for name, levels in self.levels.items()},
+            "levels": {name: [plain_level(level) for level in levels] for name, levels in self.levels.items()},
             "booleans": list(self.booleans),
         }
 
@@ -188,16 +195,18 @@ class Schema:
         if feature not in self.levels:
             return _as_numbers(values, feature, name)
         codes = {level: code for code, level in enumerate(self.levels[feature])}
-        unknown = sorted({value for value in values.tolist() if value not in codes}, key=str)
+        found = [plain_level(value) for value in values.tolist()]
+        unknown = sorted({value for value in found if value not in codes}, key=str)
         if self.unseen == "prior":
             codes |= {level: len(codes) + number for number, level in enumerate(unknown)}
         elif unknown:
             known = [str(level) for level in self.levels[feature]]
             raise ValueError(
                 f"`{name}` has unknown levels {list(map(str, unknown))} in column {feature!r}; known are {known}; "
-                '`Fit.predict` takes `unseen="prior"` for such levels'
+                '`Fit.predict` takes `unseen="prior"` for such levels; for estimators of other libraries '
+                "`kpp.explain` takes the levels of `background` and of `x`"
             )
-        return np.array([codes[value] for value in values.tolist()], dtype=float)
+        return np.array([codes[value] for value in found], dtype=float)
 
 
 def _column_text(name: str, levels: Sequence[Any] | None) -> str:
@@ -300,7 +309,8 @@ def read_points(
     """Read a table of points and learn its schema.
 
     Columns of text, of pandas categories and those named in `categorical` become codes 0, 1, ... of their sorted
-    levels. Columns of booleans become the numbers 0 and 1.
+    levels; intervals, as `pandas.cut` makes them, are levels by their text. Columns of booleans become the numbers 0
+    and 1. Objects that are numbers, such as decimals, are numbers.
 
     Args:
         x: A data frame, a Dataset of xarray, a DataArray (n, d) with names of columns, or an array (n, d).
@@ -312,7 +322,8 @@ def read_points(
         The points, a float array of shape (n, d), and the schema that reads others like them.
 
     Raises:
-        ValueError: If values are missing (with counts by column), a name is unknown or repeated, or the shape is wrong.
+        ValueError: If values are missing (with counts by column), a name is unknown or repeated, the shape is wrong, or
+            most entries of a column of text are numbers.
     """
     if isinstance(categorical, str) or not np.iterable(categorical):
         raise ValueError(f"`categorical` must be a list of names of columns, got {categorical!r}")
@@ -341,9 +352,15 @@ def read_points(
         if values.dtype.kind == "c":
             raise ValueError(f"`{name}` must hold real numbers in column {column!r}, got complex numbers")
     refuse_missing(x, names, name)
-    booleans = tuple(column for column in names if column not in categorical and _is_boolean(x[column]))
-    numbers = {*booleans, *(column for column in names if column not in categorical and _is_number(x[column]))}
-    schema = Schema(names, {column: _levels(x[column]) for column in names if column not in numbers}, booleans)
+    free = [column for column in names if column not in categorical]
+    booleans = tuple(column for column in free if _is_boolean(x[column]))
+    known = {*booleans, *(column for column in free if is_number(x[column]))}
+    for column in free:
+        if column not in known:
+            refuse_numbers_as_text(x[column], column, name)
+    schema = Schema(
+        names, {column: _levels(x[column], column, name) for column in names if column not in known}, booleans
+    )
     return schema.read(x, name), schema
 
 
@@ -483,15 +500,57 @@ def _missing(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         return np.isnan(values)
     if values.dtype.kind == "O":
-        return np.array(
-            [value is None or str(value) == "<NA>" or value != value for value in values.tolist()], dtype=bool
-        )
+        return np.array([is_missing(value) for value in values.tolist()], dtype=bool)
     return np.zeros(values.shape, dtype=bool)
 
 
-def _is_number(column: object) -> bool:
-    kind = np.asarray(column).dtype.kind
-    return kind in "iuf" and str(getattr(column, "dtype", "")) != "category"
+def is_number(column: object) -> bool:
+    """Return whether a column, not of a type for categories, holds numbers, which may be objects, such as decimals."""
+    values = np.asarray(column)
+    objects = values.dtype.kind == "O" and all(map(_is_real, values.tolist()))
+    return (objects or values.dtype.kind in "iuf") and not _is_category(column)
+
+
+def refuse_numbers_as_text(column: object, feature: str, name: str) -> None:
+    """Raise ValueError if most entries of a column that is not of a type for categories are numbers, perhaps as text.
+
+    Args:
+        column: The column.
+        feature: Its name.
+        name: The argument's name for the message.
+
+    Raises:
+        ValueError: If they are; the message lists the entries that are not.
+    """
+    entries = [] if _is_category(column) else np.asarray(column).tolist()
+    others = collections.Counter(repr(entry) for entry in entries if not _reads_as_number(entry))
+    if others.total() >= len(entries) / 2:
+        return
+    shown = ", ".join(f"{entry} ({times} times)" for entry, times in others.most_common(_SHOWN_LEVELS))
+    more = f" and {len(others) - _SHOWN_LEVELS} others" if len(others) > _SHOWN_LEVELS else ""
+    found = f"all but {shown}{more}" if others else "all of them, as text"
+    raise ValueError(
+        f"`{name}` must hold numbers or categories in column {feature!r}, got {len(entries)} entries, most "
+        f"of them numbers: {found}; convert them, for example by pandas.to_numeric(column, errors='coerce'), and drop "
+        "or fill in the rows without a number; if the entries are categories, write column.astype('category')"
+    )
+
+
+def _is_category(column: object) -> bool:
+    """Return whether a column is of the type for categories of pandas or polars."""
+    return str(getattr(column, "dtype", "")).lower().startswith(("categor", "enum"))
+
+
+def _is_real(entry: object) -> bool:
+    return isinstance(entry, (numbers.Real, decimal.Decimal)) and not isinstance(entry, bool)
+
+
+def _reads_as_number(entry: object) -> bool:
+    """Return whether an entry is a number, or text that says one, also with a decimal comma."""
+    try:
+        return _is_real(entry) or (isinstance(entry, str) and math.isfinite(float(entry.replace(",", "."))))
+    except ValueError:
+        return False
 
 
 def _is_boolean(column: object) -> bool:
@@ -500,26 +559,33 @@ def _is_boolean(column: object) -> bool:
     known = values.dtype.kind == "b" or (
         values.dtype.kind == "O" and all(isinstance(value, bool | np.bool_) for value in values.tolist())
     )
-    return known and str(getattr(column, "dtype", "")) != "category"
+    return known and not _is_category(column)
 
 
 def _as_numbers(values: np.ndarray, feature: str, name: str) -> np.ndarray:
     try:
         if values.dtype.kind == "c":
             raise TypeError("complex numbers")
-        if values.dtype.kind in "US" or any(isinstance(value, (str, bytes)) for value in values.tolist()):
-            raise TypeError("text")
+        text = sorted({value for value in values.tolist() if isinstance(value, (str, bytes))}, key=str)
+        if text:
+            raise TypeError(f"got text, such as {', '.join(map(repr, text[:_SHOWN_LEVELS]))}")
         return values.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must hold numbers in column {feature!r}: {error}") from None
 
 
-def _levels(column: object) -> tuple[Any, ...]:
-    values = {_plain(value) for value in np.asarray(column).tolist()}
-    return tuple(sorted(values, key=lambda value: (type(value).__name__, value)))
+def _levels(column: object, feature: str, name: str) -> tuple[Any, ...]:
+    try:
+        values = {plain_level(value) for value in np.asarray(column).tolist()}
+        return tuple(sorted(values, key=lambda value: (type(value).__name__, value)))
+    except TypeError as error:
+        raise ValueError(f"`{name}` must hold numbers or categories in column {feature!r}: {error}") from None
 
 
-def _plain(level: object) -> Any:
+def plain_level(level: object) -> Any:
+    """Return a level as Python's own value; an interval of pandas as text."""
+    if type(level).__name__ == "Interval":
+        return str(level)
     return level.item() if isinstance(level, np.generic) else level
 
 

@@ -36,11 +36,14 @@ __all__ = [
     "in_words",
     "is_concrete",
     "is_instance",
+    "is_missing",
     "one_of",
     "positive",
     "probability",
     "refuse_dates",
     "refuse_masked",
+    "refuse_missing_labels",
+    "refuse_not_numbers",
     "refuse_non_finite",
     "warn_if_float32",
     "wrong_kind",
@@ -584,8 +587,8 @@ def refuse_dates(array: np.ndarray, name: str, where: str = "") -> None:
 
 
 def _is_date(value: object) -> bool:
-    # Periods and intervals of pandas are told by their names, because pandas is not needed to run kpp.
-    named = type(value).__module__.startswith("pandas") and type(value).__name__ in ("Period", "Interval", "NaTType")
+    # Periods of pandas are recognized by their names, because pandas is not needed to run kpp.
+    named = type(value).__module__.startswith("pandas") and type(value).__name__ in ("Period", "NaTType")
     return named or isinstance(value, (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64))
 
 
@@ -612,18 +615,39 @@ def as_array(value: object, name: str) -> np.ndarray:
         raise ValueError(f"`{name}` must be an array, got lists of different lengths or depths ({error})") from None
 
 
-def _numeric(value: object, name: str) -> np.ndarray:
-    _refuse_sparse(value, name)
+def refuse_not_numbers(value: object, name: str) -> np.ndarray:
+    """Return an array, or raise ValueError if entries are masked, or are dates or text, which NumPy would convert."""
     refuse_masked(value, name)
     array = as_array(value, name)
+    refuse_dates(array, name)
+    entries = array.ravel().tolist() if array.dtype.kind == "O" else []
+    text = next((entry for entry in entries if isinstance(entry, (str, bytes))), None)
+    if array.dtype.kind in "US" or text is not None:
+        text = array.ravel()[0].item() if text is None and array.size else text
+        raise ValueError(f"`{name}` must hold real numbers, got {_describe(array)} (text, such as {text!r})")
+    return array
+
+
+def refuse_missing_labels(values: np.ndarray, name: str) -> None:
+    """Raise ValueError if labels are missing: None, NaN, or the missing values of pandas."""
+    missing = [i for i, label in enumerate(values.ravel().tolist()) if is_missing(label)]
+    if missing:
+        raise ValueError(f"`{name}` has missing labels, {len(missing)} of them, the first in row {missing[0]}")
+
+
+def is_missing(label: Any) -> bool:
+    """Return whether an entry of a column is None, NaN, or a missing value of pandas."""
+    return label is None or str(label) in ("<NA>", "NaT") or bool(label != label)
+
+
+def _numeric(value: object, name: str) -> np.ndarray:
+    _refuse_sparse(value, name)
+    array = refuse_not_numbers(value, name)
     if array.dtype.kind in "biuf":
         return array
-    refuse_dates(array, name)
     try:
         if array.dtype.kind == "c":
             raise TypeError("complex numbers")
-        if array.dtype.kind in "US" or any(isinstance(entry, (str, bytes)) for entry in array.ravel().tolist()):
-            raise TypeError("text")
         return array.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must hold real numbers, got {_describe(value)} ({error})") from None

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpyro import distributions as dist
 
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, one_of
+from kpp.validation import check_rng_key, check_type, one_of, refuse_first
 
 if TYPE_CHECKING:
     from kpp.effects.study import EffectStudy
@@ -141,7 +141,8 @@ class CausalEffect:
 
         Raises:
             ValueError: If the treatment is a category of more than two levels, the outcome is not a number with noise,
-                or no adjustment set identifies the effect.
+                no adjustment set identifies the effect, or a share is not between 0 and 1.
+            TypeError: If a prior is not a distribution.
 
         References:
             Cinelli and Hazlett, Making sense of sensitivity: extending omitted variable bias, 2020, equation 14.
@@ -153,8 +154,8 @@ class CausalEffect:
             )
         keys = jax.random.split(check_rng_key(rng_key), 3)
         shape = self.draws.shape[:2]
-        of_treatment = np.asarray(share_of_treatment.sample(keys[0], shape))
-        of_outcome = np.asarray(share_of_outcome.sample(keys[1], shape))
+        of_treatment = _draw_shares(keys[0], share_of_treatment, "share_of_treatment", shape)
+        of_outcome = _draw_shares(keys[1], share_of_outcome, "share_of_outcome", shape)
         sign = np.where(np.asarray(jax.random.bernoulli(keys[2], shape=shape)), 1.0, -1.0)
         center, treatment_sd, outcome_sd = self.scale
         slope = sign * outcome_sd / treatment_sd * np.sqrt(of_outcome * of_treatment / (1 - of_treatment))
@@ -178,6 +179,9 @@ class CausalEffect:
         Raises:
             ValueError: If `how` is unknown, or a covariate is to be added to an effect without an adjustment set.
             TypeError: If the effect is that of a ready fit, which cannot be fitted again.
+
+        Warns:
+            UserWarning: If a placebo is asked for with `kpp.MAP`, under which it says nothing.
         """
         if self.study is None:
             raise TypeError("`refute` needs an effect of a table, kpp.causal_effect(table, ...); this one is of a fit")
@@ -233,3 +237,14 @@ def curve_dataset(
         {"effect": (("chain", "draw", "treatment"), draws), "effective_rows": ("treatment", effective_rows)},
         coords={"treatment": labels, "treatment_code": ("treatment", values)},
     )
+
+
+def _draw_shares(rng_key: RngKey, prior: dist.Distribution, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Draw shares of a variance from their prior, of a shape."""
+    check_type(prior, name, ("Distribution",))
+    shares = np.asarray(prior.sample(rng_key, shape))
+    if shares.shape != shape:
+        raise ValueError(f"`{name}` must be the prior of one number, got shape {prior.shape()}")
+    wrong = ~((shares > 0) & (shares < 1))
+    refuse_first(shares[wrong], np.ones(int(wrong.sum()), bool), f"`{name}` must be a distribution on (0, 1)")
+    return shares

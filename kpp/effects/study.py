@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import jax
@@ -17,10 +18,11 @@ from kpp.effects.mean_response import mean_is_latent
 from kpp.effects.of_expression import effect_of_expression
 from kpp.effects.of_fit import EffectOptions, effect_of_fit
 from kpp.effects.question import EffectQuestion
+from kpp.effects.treatment import refuse_constant
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
-from kpp.inference import AbstractInference, Laplace
+from kpp.inference import MAP, AbstractInference, Laplace
 from kpp.kernels import AbstractKernel, default_kernel
-from kpp.tables import Schema, standardize
+from kpp.tables import Schema, read_points, standardize
 from kpp.typing import RngKey
 from kpp.validation import one_of
 
@@ -28,6 +30,11 @@ __all__ = ["EffectStudy"]
 
 _HOW = ("placebo", "random common cause", "subset")
 _RANDOM = "random_common_cause"
+_NO_PLACEBO = (
+    "a placebo says nothing with kpp.MAP: the one lengthscale of a treatment without effect tends to infinity, so that "
+    "the effect is 0 with an interval of no width; use kpp.Laplace, the default, or kpp.NUTS as `inference` of "
+    "kpp.causal_effect"
+)
 # Latent values that are log-odds or log-rates: the scale of the prior variance, and the prior of the mean.
 _LATENT_PRIOR = 4.0, dist.Normal(0.0, 5.0)
 
@@ -55,6 +62,7 @@ class EffectStudy:
     def run(self, rng_key: RngKey) -> CausalEffect:
         """Fit a Gaussian process of the outcome, and average it; without an adjustment set, embed the expression."""
         covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        refuse_constant(read_points(self.table[[self.question.treatment]], "data")[0], self.question.treatment)
         if covariates is None:
             self._check_expression()
             return dataclasses.replace(
@@ -85,10 +93,12 @@ class EffectStudy:
             )
             return dataclasses.replace(self, table=self.table.iloc[rows], options=options)
         if how == "placebo":
+            if isinstance(self.inference, MAP):
+                warnings.warn(_NO_PLACEBO, UserWarning, stacklevel=3)
             order = np.asarray(jax.random.permutation(rng_key, num_rows))
-            treatment = self.question.treatment
-            shuffled = self.table[treatment].to_numpy()[order]
-            return dataclasses.replace(self, table=self.table.assign(**{treatment: shuffled}))
+            column = self.table[self.question.treatment]  # `to_numpy` would lose the type of a category
+            shuffled = column.iloc[order].set_axis(self.table.index)
+            return dataclasses.replace(self, table=self.table.assign(**{self.question.treatment: shuffled}))
         numbers = np.asarray(jax.random.normal(rng_key, (num_rows,)))
         table = self.table.assign(**{_RANDOM: numbers})
         return dataclasses.replace(self, table=table, further=(*self.further, _RANDOM))

@@ -13,10 +13,18 @@ from kpp.effects.overlap import Assignment
 from kpp.inference import Fit
 from kpp.tables import Scales, Schema
 
-__all__ = ["TreatmentColumn"]
+__all__ = ["TreatmentColumn", "refuse_constant"]
 
 # The values of a treatment of numbers by default: this many between the quantiles of 5 and 95 percent.
 _NUM_VALUES = 20
+
+
+def refuse_constant(values: np.ndarray, name: str) -> None:
+    """Raise ValueError if a treatment has one value in all rows."""
+    if np.ptp(values) == 0.0:
+        raise ValueError(
+            f"`treatment` must vary to have an effect, got a column {name!r} with one value in all {len(values)} rows"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +53,13 @@ class TreatmentColumn:
             fit: The fit.
             name: The name of the column.
             scales: The scales by which the columns were standardized, or None.
+
+        Raises:
+            ValueError: If the column is constant.
         """
         schema, rows = cast(Schema, fit.schema), np.asarray(fit.data["x"])
         index = schema.index(name)
+        refuse_constant(rows[:, index], name)
         if scales is None:
             return cls(rows, schema, index)
         return cls(rows, schema, index, float(scales.center[index]), float(scales.scale[index]))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.typing import ArrayLike
 
-from kpp.tables import Schema, check_columns, read_points
+from kpp.tables import Schema, check_columns, plain_level, read_points
 
 __all__ = ["EstimatorFunction", "as_frame", "is_estimator", "output_names"]
 
@@ -46,13 +46,14 @@ class EstimatorFunction:
             )
 
     @classmethod
-    def create(cls, estimator: object, table: Any = None) -> EstimatorFunction:
+    def create(cls, estimator: object, table: Any = None, x: Any = None) -> EstimatorFunction:
         """Learn the columns of an estimator.
 
         Args:
             estimator: The fitted estimator.
             table: A data frame with the columns that it was fitted on, whose levels become codes; needed only if
                 columns hold text or categories.
+            x: The points to explain; if they are a data frame of pandas, as `table`, its levels become codes, too.
 
         Returns:
             The function. Its `schema` reads tables.
@@ -67,7 +68,10 @@ class EstimatorFunction:
         if names is not None:
             check_columns(table.columns, names, "background")
             table = table[list(names)]
-        schema = read_points(table, "background")[1]
+        table = _with_rows(table, x)
+        # A foreign estimator takes numbers that are text as it was fitted to them, as categories.
+        text = [name for name in table.columns if any(isinstance(entry, str) for entry in np.asarray(table[name]))]
+        schema = read_points(table, "background", categorical=text)[1]
         return cls(estimator, schema, tuple((name, table[name].dtype) for name in schema.levels))
 
     @property
@@ -93,6 +97,16 @@ class EstimatorFunction:
         return as_frame(x, self.schema, self.dtypes)
 
 
+def _with_rows(table: Any, x: Any) -> Any:
+    """Return a data frame of pandas with the rows of another one, if it is one with the same columns, below it."""
+    if not (hasattr(table, "iloc") and hasattr(x, "iloc")):
+        return table
+    import pandas as pd
+
+    check_columns(x.columns, table.columns, "x")
+    return pd.concat([table, x[list(table.columns)]], ignore_index=True)
+
+
 def as_frame(points: Float[np.ndarray, "n d"], schema: Schema, dtypes: Iterable[tuple[str, Any]]) -> Any:
     """Return coded points as a pandas data frame.
 
@@ -103,7 +117,11 @@ def as_frame(points: Float[np.ndarray, "n d"], schema: Schema, dtypes: Iterable[
     """
     import pandas as pd
 
-    return pd.DataFrame(schema.decode(points)).astype(dict(dtypes))
+    columns, types = schema.decode(points), dict(dtypes)
+    for name, dtype in types.items():
+        levels = {plain_level(level): level for level in getattr(dtype, "categories", ())}
+        columns[name] = [levels.get(level, level) for level in columns[name]]
+    return pd.DataFrame(columns).astype(types)
 
 
 def output_names(function: object) -> tuple[str, ...] | None:

@@ -125,7 +125,7 @@ class Inputs:
         """
         background = as_table(background, "background")
         if requires == "callable" and is_estimator(predictor):
-            predictor = EstimatorFunction.create(predictor, background if is_table(background) else None)
+            predictor = EstimatorFunction.create(predictor, background if is_table(background) else None, as_table(x))
         rows, schema = read_rows(x, fitted_schema(predictor))
         return cls.create(predictor, rows, schema, requires, background=background, groups=groups)
 

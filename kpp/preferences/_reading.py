@@ -184,7 +184,8 @@ def read_sides(winners: Any, losers: Any) -> tuple[np.ndarray, Schema]:
     features, others = list(winners.columns), list(losers.columns)
     if sorted(features) != sorted(others):
         raise ValueError(f"`winner` and `loser` must have the same features in `matches`, got {features} and {others}")
-    return read_points(pd.concat([winners, losers[features]], ignore_index=True), "matches")
+    names = [ITEM] if features == [ITEM] else []
+    return read_points(pd.concat([winners, losers[features]], ignore_index=True), "matches", categorical=names)
 
 
 def look_up(table: Any, column: str, names: list[Any], name: str) -> np.ndarray:

@@ -23,7 +23,7 @@ from kpp.study.data_config import DataConfig
 from kpp.study.errors import StudyError, blame
 from kpp.study.files import check_columns, read_table, refuse_missing
 from kpp.study.section import Rows
-from kpp.tables import Scales, Schema, read_points
+from kpp.tables import Scales, Schema, read_points, refuse_numbers_as_text
 
 __all__ = [
     "Standardization",
@@ -257,6 +257,8 @@ def choose_features(table: pd.DataFrame, config: DataConfig, others: Sequence[st
 def read_target(column: pd.Series, name: str) -> tuple[Float[np.ndarray, " n"], tuple[Any, Any] | None]:
     """Return the numbers of a target, or the codes of its two classes and the classes."""
     if not pd.api.types.is_numeric_dtype(column):
+        with blame("data.target"):
+            refuse_numbers_as_text(column, name, "data")
         try:
             codes, classes = read_labels(column)
         except ValueError as error:
@@ -283,6 +285,8 @@ def _is_text(column: pd.Series, name: str) -> bool:
         return False
     if isinstance(column.dtype, pd.CategoricalDtype):
         return True
+    with blame("data.features"):
+        refuse_numbers_as_text(column, name, "data")
     levels = column.nunique()
     if not pd.api.types.is_object_dtype(column) and not pd.api.types.is_string_dtype(column):
         raise StudyError(f"data.features: the column {name!r} must hold numbers or text, got {column.dtype}")

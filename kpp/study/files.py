@@ -13,6 +13,7 @@ import pandas as pd
 
 from kpp.memory import check_expansion
 from kpp.study.errors import StudyError, did_you_mean
+from kpp.tables import is_number
 
 __all__ = ["check_columns", "read_table", "refuse_missing"]
 
@@ -47,7 +48,8 @@ def read_table(path: Path, key: str) -> pd.DataFrame:
     if table.empty:
         raise StudyError(f"{key}: {str(path)!r} has no rows")
     table.columns = [str(column) for column in table.columns]
-    return table
+    objects = [name for name, column in table.items() if column.dtype == object and is_number(column.dropna())]
+    return table.astype(dict.fromkeys(objects, float))  # decimals of Parquet, for example
 
 
 def check_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: Path) -> None:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from kpp.batching import call_in_chunks
 from kpp.games import Players
+from kpp.validation import refuse_masked
 
 __all__ = ["as_truth", "increases_of_loss", "mean_predictions", "normalized", "replacements"]
 
@@ -95,6 +96,7 @@ def as_truth(
     shown = _columns(predictions)
     if y is None:
         return shown
+    refuse_masked(y, "y")
     labels = np.asarray(y)
     if labels.shape == (len(shown),) and shown.shape[1] > 1:
         return _one_hot(labels, names or tuple(str(k) for k in range(shown.shape[1])))

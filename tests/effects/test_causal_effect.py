@@ -16,6 +16,9 @@ from sklearn.linear_model import LogisticRegression
 import kpp
 from kpp.causal import CausalDAG, CausalError, NotCoveredError
 from kpp.effects import effective_rows
+from kpp.effects.of_fit import EffectOptions
+from kpp.effects.question import EffectQuestion
+from kpp.effects.study import EffectStudy
 from kpp.kernels import RBF
 from kpp.tables import Schema
 from kpp_models import GPRegression
@@ -96,7 +99,8 @@ def test_a_table_and_a_graph_are_enough():
 def test_refutations():
     effect = kpp.causal_effect(KEY, TABLE, GRAPH, **NAMES, inference=kpp.MAP(progress=False))
     truth = effect.contrast(1.0, 0.0)
-    placebo = effect.refute(KEY, "placebo").contrast(1.0, 0.0)
+    with pytest.warns(UserWarning, match="a placebo says nothing"):
+        placebo = effect.refute(KEY, "placebo").contrast(1.0, 0.0)
     assert abs(float(placebo.mean())) < 3 * float(placebo.std())
     for how in ("random common cause", "subset"):
         again = effect.refute(KEY, how)
@@ -148,6 +152,54 @@ def test_a_hidden_confounder_shifts_by_the_bound(fit):
     assert outcome_sd == pytest.approx(0.5, rel=0.2)  # the noise of the simulation
 
 
+SHARES = {
+    "above 1": (
+        dist.Uniform(1.5, 2.0),
+        ValueError,
+        r"`share_of_treatment` must be a distribution on \(0, 1\), got 1\.",
+    ),
+    "negative": (dist.Normal(-3.0, 0.1), ValueError, r"must be a distribution on \(0, 1\), got -"),
+    "all of the variance": (dist.Delta(1.0), ValueError, r"must be a distribution on \(0, 1\), got 1 at index 0"),
+    "a number": (0.2, TypeError, "`share_of_treatment` must be a Distribution|must be .*istribution"),
+    "two numbers": (dist.Beta(np.ones(2), 9.0), ValueError, r"must be the prior of one number, got shape \(2,\)"),
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_shares_of_a_variance_are_between_0_and_1(name, fit):
+    prior, error, message = SHARES[name]
+    effect = kpp.causal_effect(KEY, fit, GRAPH, **NAMES, num_draws=NUM_DRAWS)
+    with pytest.raises(error, match=message):
+        effect.with_hidden_confounder(KEY, share_of_treatment=prior, share_of_outcome=dist.Beta(1, 9))
+    swapped = message.replace("share_of_treatment", "share_of_outcome")
+    with pytest.raises(error, match=swapped):
+        effect.with_hidden_confounder(KEY, share_of_treatment=dist.Beta(1, 9), share_of_outcome=prior)
+
+
+PLACEBO = {
+    "levels that are numbers": pd.Categorical(np.arange(120) % 4 + 1, categories=[4, 2, 1, 3], ordered=True),
+    "text": np.array(list("abcd") * 30),
+    "booleans": np.arange(120) % 2 == 0,
+    "integers with a gap type": pd.array(np.arange(120) % 5, dtype="Int64"),
+}
+
+
+@pytest.mark.parametrize("kind", PLACEBO)
+def test_a_placebo_permutes_the_treatment_and_keeps_its_type(kind):
+    table = TABLE.assign(t=PLACEBO[kind]).set_index(np.arange(120) + 7)
+    placebo = EffectStudy(table, EffectQuestion(GRAPH, "t", "y"), None, EffectOptions()).changed(KEY, "placebo").table
+    assert placebo["t"].dtype == table["t"].dtype
+    assert placebo["t"].value_counts().to_dict() == table["t"].value_counts().to_dict()
+    assert (placebo["t"] != table["t"]).any()
+    pd.testing.assert_frame_equal(placebo.drop(columns="t"), table.drop(columns="t"))
+
+
+def test_a_placebo_with_one_lengthscale_is_warned_about():
+    study = EffectStudy(TABLE, EffectQuestion(GRAPH, "t", "y"), kpp.MAP(progress=False), EffectOptions())
+    with pytest.warns(UserWarning, match=r"a placebo says nothing with kpp\.MAP.*use kpp\.Laplace"):
+        study.changed(KEY, "placebo")
+
+
 def test_effective_rows_without_and_with_covariates():
     t, z = TABLE["t"].to_numpy(), TABLE[["z"]].to_numpy()
     counts = effective_rows(t, z[:, :0], None, np.array([0.0, 1.0, 5.0]), is_number=False)
@@ -180,6 +232,7 @@ CASES = {
     "not measured": ({"data": TABLE.drop(columns="z")}, NotCoveredError, "no embedding covers"),
     "no frame": ({"data": TABLE.to_numpy()}, TypeError, "`data` must be a kpp.Fit or a data frame"),
     "unknown column": ({"treatment": "dose"}, CausalError, "dose"),
+    "a constant treatment": ({"data": TABLE.assign(t=1.0)}, ValueError, "a column 't' with one value in all 120 rows"),
     "missing values": ({"data": TABLE.assign(y=np.nan)}, ValueError, "missing"),
 }
 

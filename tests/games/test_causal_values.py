@@ -299,6 +299,11 @@ CASES = {
         UnknownNodeError,
         "feature_names",
     ),
+    "a feature twice": (
+        lambda: Causal(X, CausalDAG([("a", "b")]), feature_names=("a", "a", "b")),
+        ValueError,
+        r"`feature_names` must be different from each other, got \['a'\] more than once",
+    ),
     "too few nodes": (lambda: Causal(X, CausalDAG([("a", "b")])), ValueError, "`graph` must name the 3 features"),
     "order with another name": (
         lambda: Causal(X, CausalOrder(["a", "b", "c", "d"]), feature_names="abc"),

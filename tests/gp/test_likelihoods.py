@@ -322,6 +322,18 @@ BAD = {
     "a negative count": (lambda: PoissonLikelihood().read_targets([-1.0, 1.0]), r"got -1 at index 0"),
     "no count": (lambda: PoissonLikelihood().read_targets([np.nan, 1.0]), "`y`"),
     "no exposure": (lambda: PoissonLikelihood().with_exposure([1.0, 0.0]), "`exposure` must be positive"),
+    "a negative exposure": (lambda: PoissonLikelihood(exposure=np.array([2.0, -1.0])), "positive.* got -1 at index 1"),
+    "an exposure of 0": (lambda: NegativeBinomialLikelihood(1.0, exposure=0.0), "`exposure` must be positive"),
+    "an infinite exposure": (
+        lambda: PoissonLikelihood(exposure=[np.inf, 1.0]),
+        "`exposure` must be positive and finite",
+    ),
+    "masked exposures": (lambda: PoissonLikelihood(exposure=np.ma.masked_equal([1.0, 2.0], 2.0)), "1 masked entries"),
+    "masked counts": (lambda: PoissonLikelihood(np.ma.masked_equal([1.0, 2.0], 2.0)), "1 masked entries"),
+    "half a trial of a likelihood": (
+        lambda: BinomialLikelihood(exposure=np.array([1.0, 2.5])),
+        "whole numbers of trials",
+    ),
     "half a trial": (lambda: BinomialLikelihood().with_exposure([1.0, 2.5]), "whole numbers of trials"),
     "too many successes": (
         lambda: BinomialLikelihood(exposure=jnp.ones(2)).read_targets([1.0, 2.0]),

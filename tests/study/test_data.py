@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -82,6 +84,19 @@ def test_a_target_of_three_levels_is_refused(read, table):
         match=r"data.target: the column 'y' must hold numbers or two classes: .* got 3: 'high', 'low', 'middle'",
     ):
         read(table.assign(y=["low", "high", "middle", "low"]))
+
+
+def test_decimals_of_parquet_are_numbers(read, table):
+    numbers = table["a"].map(decimal.Decimal)
+    data = read(table.assign(a=numbers, y=numbers * 2), "table.parquet", features=("a",))
+    np.testing.assert_array_equal(data.x[:, 0], table["a"])
+    np.testing.assert_array_equal(data.y, 2 * table["a"])
+
+
+@pytest.mark.parametrize("column", ["a", "y"])
+def test_numbers_with_other_entries_are_not_taken_for_categories(read, table, column):
+    with pytest.raises(StudyError, match=rf"column '{column}', got 4 entries, most of them numbers: all but '\?'"):
+        read(table.assign(**{column: ["1.5", "?", "6", "3"]}))
 
 
 def test_a_date_is_neither_number_nor_text(read, table):

@@ -23,7 +23,7 @@ def names_of_features(graph: Graph, feature_names: tuple[str, ...] | None, num_f
     The default is x0, x1, ... if these are nodes, and otherwise the observed nodes in the graph's order.
 
     Raises:
-        ValueError: If their number is not the number of features.
+        ValueError: If their number is not the number of features, or a name occurs twice.
     """
     numbered = tuple(f"x{j}" for j in range(num_features))
     if feature_names is None and set(numbered) <= set(graph.nodes):
@@ -35,6 +35,9 @@ def names_of_features(graph: Graph, feature_names: tuple[str, ...] | None, num_f
         raise ValueError(
             f"`{argument}` must name the {num_features} features of `background`, got {len(names)} names: {list(names)}"
         )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"`feature_names` must be different from each other, got {twice} more than once")
     return names
 
 

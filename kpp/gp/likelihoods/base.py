@@ -16,7 +16,7 @@ from kpp.gp.expectations import expectation, log_expectation
 from kpp.gp.gaussian import LatentPredictive, draw_joint
 from kpp.gp.links import Derivatives
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_array, as_targets, wrong_kind
+from kpp.validation import as_array, as_targets, refuse_masked, wrong_kind
 
 __all__ = ["AbstractLikelihood", "AbstractPointwiseLikelihood", "observed_field"]
 
@@ -33,6 +33,7 @@ def observed_field(name: str = "y") -> Any:
     def convert(value: Any) -> Array | None:
         if value is None or isinstance(value, jax.Array):
             return value
+        refuse_masked(value, name)
         array = as_array(value, name)
         if array.dtype.kind not in "biuf":
             raise wrong_kind(value, name, ["an array of numbers", "None"])

@@ -39,6 +39,11 @@ class AbstractCountLikelihood(AbstractPointwiseLikelihood):
         """Integers of at least 0."""
         return constraints.nonnegative_integer
 
+    def __check_init__(self) -> None:
+        """Check exposures that are known."""
+        if isinstance(self.exposure, (jax.Array, np.ndarray, float, int)):
+            self._check_exposure(self.exposure, "exposure")
+
     @property
     def log_exposure(self) -> Any:
         """The logarithm of the exposure, 0 without an exposure."""
@@ -64,9 +69,14 @@ class AbstractCountLikelihood(AbstractPointwiseLikelihood):
             ValueError: If they are not positive numbers.
         """
         known = as_targets(exposure, name=name)
-        if is_concrete(known):
-            refuse_first(known, known <= 0, f"`{name}` must be positive")
+        self._check_exposure(known, name)
         return eqx.tree_at(lambda tree: tree.exposure, self, known, is_leaf=lambda leaf: leaf is None)
+
+    def _check_exposure(self, exposure: Any, name: str) -> None:
+        """Raise ValueError unless exposures, one or (n,), are positive numbers."""
+        if is_concrete(exposure):
+            known = np.atleast_1d(exposure)
+            refuse_first(known, ~((known > 0) & np.isfinite(known)), f"`{name}` must be positive and finite")
 
     def draw_observed(self, rng_key: RngKey, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         """Draw counts at the exposures of the observations."""
@@ -196,12 +206,12 @@ class BinomialLikelihood(AbstractCountLikelihood):
             refuse_first(counts, counts > trials, f"`{name}` must not exceed `exposure`, the number of trials")
         return counts
 
-    def with_exposure(self, exposure: object, name: str = "exposure") -> "AbstractCountLikelihood":
-        """Return the likelihood with the numbers of trials that a user gives, (n,)."""
-        known = as_targets(exposure, name=name)
-        if is_concrete(known):
-            refuse_first(known, known != jnp.round(known), f"`{name}` must hold whole numbers of trials")
-        return super().with_exposure(known, name)
+    def _check_exposure(self, exposure: Any, name: str) -> None:
+        """Raise ValueError unless numbers of trials, one or (n,), are whole and positive."""
+        super()._check_exposure(exposure, name)
+        if is_concrete(exposure):
+            known = np.atleast_1d(exposure)
+            refuse_first(known, known != np.round(known), f"`{name}` must hold whole numbers of trials")
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         """Return the log probability of every number of successes."""

@@ -65,7 +65,7 @@ def read_aggregates(
     several = isinstance(x, (list, tuple)) and len(sources) > 1 or isinstance(y, (list, tuple)) and _nested(y)
     targets = _one_a_source(y, len(sources), "y", several)
     places = _one_a_source(covariates, len(sources), "covariates", several or covariates is None)
-    targets = [as_targets(np.asarray(part), name="y") for part in targets]
+    targets = [as_targets(part, name="y") for part in targets]
     places = [
         _read_places(bags, part, target, matched) for bags, part, target in zip(sources, places, targets, strict=True)
     ]
@@ -91,7 +91,7 @@ def num_sources(data: Data) -> int:
 def join_exposures(exposure: Targets | None) -> Targets | None:
     """Return the exposures of all targets, which are given as a list if there are several sources."""
     if isinstance(exposure, (list, tuple)) and _nested(exposure):
-        return np.concatenate([np.asarray(part) for part in exposure])
+        return np.concatenate([as_targets(part, name="exposure") for part in exposure])
     return exposure
 
 

@@ -117,6 +117,8 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         check_likelihood(self.likelihood)
         if self.num_inducing is not None:
             count(self.num_inducing, "num_inducing")
+        if self.learn_inducing and self.inducing is None:
+            raise ValueError("`learn_inducing` needs `num_inducing` or `inducing_points`, got neither")
         default = default_gram_size(self.bag_gram)
         check_gram(BagGram(self.bag_gram, default if self.gram_size is None else self.gram_size))
         if self.minibatch is not None:

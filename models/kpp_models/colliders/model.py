@@ -161,7 +161,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
         """
         warn_if_float32(type(self).__name__)
         rows, schema = read_points(x)
-        targets = as_targets(np.asarray(y), name="y")
+        targets = as_targets(y, name="y")
         check_same_rows(rows.shape[0], targets.shape[0], "x", "y")
         model, points = self._resolve(schema), jnp.asarray(rows, dtype=targets.dtype)
         model._check_kernels(points, schema)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.tables import Schema, as_table, is_table, read_points
@@ -102,7 +101,7 @@ def read_mediators(last: InterventionData, mediators: Numbers | None, y: Numbers
     Without `mediators` the targets were observed in the rows of `last`, the last data set of the chain. Raises
     ValueError if the numbers of rows or the columns do not fit.
     """
-    targets = as_targets(np.asarray(y), name="y")
+    targets = as_targets(y, name="y")
     if mediators is None:
         check_same_rows(last.num_rows, targets.shape[0], "x", "y")
         return last.outcome, targets

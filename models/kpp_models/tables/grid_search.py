@@ -64,9 +64,14 @@ class Grid(Generic[Model]):
         """Read a grid; numbers are used for all entries of a leaf that is an array.
 
         Raises:
-            ValueError: If a path does not lead to a leaf of the model, or values are missing or have the wrong shape.
+            ValueError: If a path does not lead to a leaf of the model, or values are missing, have the wrong shape, or
+                are impossible, such as a negative lengthscale.
         """
-        return cls(model, _read_grid(model, grid))
+        values = _read_grid(model, grid)
+        for path, column in values.items():
+            for value in column:
+                _refuse_impossible(put_values(model, {path: value}), path)
+        return cls(model, values)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -190,6 +195,19 @@ def _read_values(path: str, values: object, shape: tuple[int, ...]) -> Array:
             f"`grid[{path!r}]` must hold one or more values of shape () or {shape}, got shape {array.shape}"
         )
     return array
+
+
+def _refuse_impossible(tree: Any, path: str) -> None:
+    """Raise ValueError if a module would not have been created with the values that it holds; see `put_values`."""
+    for module in jax.tree.leaves(tree, is_leaf=lambda part: part is not tree and isinstance(part, eqx.Module)):
+        if isinstance(module, eqx.Module):
+            _refuse_impossible(module, path)
+    checks = [vars(kind)["__check_init__"] for kind in type(tree).__mro__ if "__check_init__" in vars(kind)]
+    try:
+        for check in checks:
+            check(tree)
+    except ValueError as error:
+        raise ValueError(f"`grid[{path!r}]` holds a value that is impossible: {error}") from None
 
 
 def put_values(model: Model, entry: Mapping[str, Any]) -> Model:

@@ -42,6 +42,10 @@ def check_inducing(model: HasInducing) -> None:
             "`num_inducing` or `inducing_points` go with latent='inducing', which needs one of them, got "
             f"{'one' if given else 'neither'} with latent={model.latent!r}"
         )
+    if model.learn_inducing and not given:
+        raise ValueError(
+            "`learn_inducing` needs latent='inducing' with `num_inducing` or `inducing_points`, got neither"
+        )
     if model.num_inducing is not None:
         count(model.num_inducing, "num_inducing")
 

@@ -24,7 +24,7 @@ from kpp.modules import AbstractModule
 from kpp.priors import leaf_paths
 from kpp.tables import Schema
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, count, one_of
+from kpp.validation import as_points, check_rng_key, count, one_of
 from kpp_models.tables.grid_search import Grid, Selection
 from kpp_models.tables.landmark_statistics import Statistics, Whiteners
 from kpp_models.tables.landmark_sums import sum_over_rows
@@ -298,7 +298,7 @@ def _values(value: Any) -> tuple[float, ...]:
 
 
 def _landmark_field(value: Any) -> Any:
-    return value if isinstance(value, int) else np.asarray(value, float)
+    return value if isinstance(value, int) else np.asarray(as_points(value, "landmarks"))
 
 
 class LandmarkRidge(AbstractLandmarkMachine):

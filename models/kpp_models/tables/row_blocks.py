@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.lazy import complete_all, is_chunked, read_blocks
+from kpp.validation import refuse_masked
 
 __all__ = ["IF_GONE", "Piece", "RowBlocks", "read_rows_and_targets"]
 
@@ -61,6 +62,8 @@ class RowBlocks:
         """
         start = self.first
         for x, y in self.read():
+            refuse_masked(x, "x")
+            refuse_masked(y, "y")
             points, targets = np.asarray(x), np.asarray(y)
             _check_finite(points, "x", self.feature_names, start)
             _check_finite(targets[:, None], "y", ("y",), start)
@@ -126,9 +129,7 @@ def read_rows_and_targets(x: object, y: object, rows_per_block: int) -> RowBlock
         return _of_dask_frame(x, _column(y), rows_per_block) if isinstance(y, str) else _of_dask(x, y, rows_per_block)
     points, targets = np.asanyarray(x), np.asanyarray(y)
     _check_shapes(points.shape, targets.shape)
-    for name, array in (("x", points), ("y", targets)):
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"`{name}` must hold numbers, got an array of {array.dtype}")
+    _check_dtypes(points, targets)
 
     def read() -> Iterator[tuple[Any, Any]]:
         for start in range(0, len(points), rows_per_block):
@@ -151,6 +152,12 @@ def _check_finite(values: np.ndarray, argument: str, names: tuple[str, ...], sta
 def _check_shapes(x: tuple[Any, ...], y: tuple[Any, ...]) -> None:
     if len(x) != 2 or len(y) != 1 or x[0] != y[0] or 0 in x:
         raise ValueError(f"`x` must have shape (n, d) and `y` shape (n,), got {x} and {y}")
+
+
+def _check_dtypes(x: Any, y: Any) -> None:
+    for name, array in (("x", x), ("y", y)):
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"`{name}` must hold numbers, got an array of {array.dtype}")
 
 
 def _column(y: object) -> str:
@@ -199,7 +206,8 @@ def _of_dask(x: Any, y: Any, rows_per_block: int) -> RowBlocks:
 
     blocks = read_blocks(x, rows_per_block)
     _check_shapes((blocks.num_rows, x.shape[1]), y.shape)
-    targets = y if is_chunked(y) else da.from_array(np.asarray(y))
+    targets = y if is_chunked(y) else da.from_array(np.asanyarray(y))
+    _check_dtypes(x, targets)
 
     places = zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True)
     pieces = [

@@ -108,7 +108,21 @@ def test_bags_without_covariates():
     np.testing.assert_array_equal(grid.cell, bags_from_grid(FINE, COARSE).cell)
 
 
+HALF = xr.Dataset({"t": field([0.5, 2.5, 4.5], np.arange(-157.5, 180.0, 45.0))})
+WHOLE = field(np.arange(6.0), np.arange(0.0, 360.0, 7.5))
+
 MISTAKES = [
+    (
+        lambda: bags_from_grid(WHOLE, HALF, covariates=["t"]),
+        "the same degrees along 'lon', got 0 to 352.5 and -180 to 180: 24 of 48 pixels lie in a cell after a turn",
+    ),
+    (
+        lambda: bags_from_grid(
+            field(np.arange(6.0), np.arange(-180.0, 180.0, 7.5)),
+            HALF.assign_coords(lon=HALF["lon"] % 360).sortby("lon"),
+        ),
+        "the same degrees along 'lon', got -180 to 172.5 and 0 to 360: 24 of 48 pixels",
+    ),
     (lambda: bags_from_grid(FINE), "exactly one of `coarse` and `blocks` must be given"),
     (lambda: bags_from_grid(FINE, COARSE, blocks=2), "exactly one of `coarse` and `blocks` must be given"),
     (lambda: bags_from_grid(FINE, COARSE, covariates=["presure"]), "`covariates`: .* did you mean 'pressure'"),
@@ -129,3 +143,19 @@ MISTAKES = [
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_grids_of_the_same_degrees_lose_no_pixel():
+    turned = WHOLE.assign_coords(lon=(WHOLE["lon"] + 180) % 360 - 180).sortby("lon")
+    grid = bags_from_grid(turned, HALF, covariates=["t"])
+    assert (grid.num_outside, grid.num_empty, grid.bags.num_bags) == (0, 0, 24)
+
+
+def test_fill_values_are_not_in_the_means_of_blocks():
+    filled = FINE.fillna(0).copy()
+    filled[0, 0] = -9999.0
+    named = filled.assign_attrs(_FillValue=-9999.0)
+    expected = coarsen(FINE.where(filled != -9999.0), 2)
+    xr.testing.assert_allclose(coarsen(named, 2), expected)
+    xr.testing.assert_allclose(coarsen(named.to_dataset(), 2)["v"], expected)
+    assert bags_from_grid(named, blocks=2).fine.num_dropped == 1

@@ -108,3 +108,38 @@ def test_mistakes_are_named(dataset, call, message):
 def test_a_grid_is_an_xarray_object():
     with pytest.raises(TypeError, match="`dataset` must be an xarray Dataset or DataArray, got ndarray"):
         grid_points(np.zeros((2, 2)))
+
+
+FILLS = {
+    "the smallest float32": np.finfo(np.float32).min,
+    "netCDF's default": 9.969209968386869e36,
+    "climate models": 1e20,
+    "-9999": -9999.0,
+    "-999 of a small range": -999.0,
+}
+
+
+def with_fill(fill, **attrs):
+    values = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    values[1, 2] = fill
+    return xr.DataArray(values, {"lat": np.arange(3.0), "lon": np.arange(4.0)}, ("lat", "lon"), "v", attrs)
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_fill_values_are_never_data(name):
+    fill = FILLS[name]
+    with pytest.raises(ValueError, match="'v' must be NaN where it is missing, got .* at 1 of 12 places"):
+        grid_points(with_fill(fill))
+    plain = with_fill(np.nan)
+    for attribute in ("_FillValue", "missing_value", "nodata"):
+        named = with_fill(fill, **{attribute: np.float32(fill)})
+        grid = grid_points(named)
+        assert grid.num_dropped == 1
+        np.testing.assert_array_equal(grid.points, grid_points(plain).points)
+        np.testing.assert_array_equal(grid_points(plain.fillna(0)).values(named), plain.values.ravel())
+
+
+def test_numbers_near_the_others_are_data():
+    values = np.linspace(-12000.0, 3000.0, 11)
+    values[0] = -9999.0
+    assert grid_points(xr.DataArray(values, {"x": np.arange(11.0)}, ("x",), "depth")).num_dropped == 0

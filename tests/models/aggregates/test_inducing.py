@@ -24,6 +24,7 @@ from kpp.gp.inducing import (
     trace_deficit,
 )
 from kpp.kernels import RBF, Categorical, Constant, Linear, Matern, Matern12, Matern32, ProductKernel
+from kpp_models import BaggGP
 from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, gram_data
 from kpp_models.aggregates.prior import Basis
 from oracles.inducing_bounds import elbo, optimal_q
@@ -225,6 +226,10 @@ class TestCodes:
     def test_codes_are_not_learned(self):
         with pytest.raises(ValueError, match=r"`learn_inducing` cannot move codes .* columns \[1\]"):
             place_inducing(InducingSettings(num=5, learn=True), np.round(POINTS), (1,))
+
+    def test_inducing_points_that_are_not_there_are_not_learned(self):
+        with pytest.raises(ValueError, match="`learn_inducing` needs `num_inducing` or `inducing_points`, got neither"):
+            BaggGP(KERNEL, noise_variance=1.0, learn_inducing=True)
 
 
 def _estimate(settings, bags, kernel=KERNEL):

@@ -186,6 +186,10 @@ def test_exact_model_of_as_many_rows_says_what_to_do():
 BAD = {
     "no points": (lambda: GPRegression(KERNEL, NOISE, latent="inducing"), "needs one of them, got neither"),
     "points for the exact model": (lambda: GPRegression(KERNEL, NOISE, num_inducing=3), "got one with latent='exact'"),
+    "nothing to learn": (
+        lambda: GPRegression(KERNEL, NOISE, learn_inducing=True),
+        "`learn_inducing` needs latent='inducing' with `num_inducing` or `inducing_points`, got neither",
+    ),
     "both": (lambda: fit(model(num_inducing=3)), "got both"),
     "an unknown name": (lambda: GPRegression(KERNEL, NOISE, latent="sample"), "`latent` must be"),
     "more points than rows": (

@@ -210,6 +210,17 @@ BAD = {
         "needs one of them, got neither",
     ),
     "one class": (lambda: LABELLED.prepare(X, np.full(40, "ash")), ValueError, "at least two classes"),
+    "numbers for classes": (
+        lambda: LABELLED.prepare(X, np.linspace(0.1, 0.9, 40)),
+        ValueError,
+        "got 40 different values in 40 rows, fractions such as 0.1, .*; fit numbers by a regression",
+    ),
+    "few fractions for classes": (
+        lambda: LABELLED.prepare(X, np.arange(40) % 3 / 2),
+        ValueError,
+        "fractions such as 0.5",
+    ),
+    "a class per row": (lambda: LABELLED.prepare(X, np.arange(40)), ValueError, "a class of its own in each row"),
     "fewer labels": (lambda: LABELLED.prepare(X, TREES[:10]), ValueError, "same number of rows"),
     "covariance": (
         lambda: LABELLED.predictive({}, {}, X, covariance=True),

@@ -125,6 +125,9 @@ def test_grid_choice_keeps_feature_names_and_takes_arrays(classification_data):
         ({"regularization": []}, r"`grid\['regularization'\]` must hold one or more values.*\(0,\)"),
         ({"regularization": 0.1}, r"`grid\['regularization'\]` must hold one or more values"),
         ({"kernel.lengthscale": [[1.0, 2.0]]}, r"of shape \(\) or \(3,\), got shape \(1, 2\)"),
+        ({"regularization": [0.1, 0.0]}, r"`grid\['regularization'\]` holds a value that is impossible: .* positive"),
+        ({"kernel.lengthscale": [-1.0, 1.0]}, r"impossible: `lengthscale` must be positive, got \[-1., -1., -1.\]"),
+        ({"kernel.lengthscale": [1.0], "kernel.variance": [1.0, -2.0]}, r"`grid\['kernel.variance'\]` holds a value"),
         ({"regularization": [np.nan]}, r"`grid\['regularization'\]` must be finite"),
     ],
 )

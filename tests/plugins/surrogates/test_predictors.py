@@ -52,6 +52,31 @@ def test_the_classes_of_a_classifier_are_the_outputs(name):
     np.testing.assert_allclose(explanation.values.sum("output"), 0.0, atol=1e-10)  # as probabilities sum to 1
 
 
+FORMS = {
+    "text": FRAME,
+    "categories": FRAME.assign(region=FRAME["region"].astype("category")),
+    "intervals": FRAME.assign(region=pd.cut(FRAME["age"], 3)),
+    "numbers as text": FRAME.assign(region=FRAME["region"].map({"north": "1", "south": "2", "west": "3"})),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_level_that_the_background_lacks_is_explained_if_the_estimator_knows_it(form):
+    """The values of the one column of categories are the effects of its levels, as the model is additive."""
+    frame = FORMS[form]
+    encoder = make_column_transformer((OneHotEncoder(), ["region"]), remainder="passthrough")
+    model = make_pipeline(encoder, LinearRegression()).fit(frame, frame["region"].astype("category").cat.codes)
+    known = frame["region"] == frame["region"].iloc[0]
+    background, x = frame[known][:3], frame[~known][:2]
+    if form == "categories":
+        background = background.assign(region=background["region"].cat.remove_unused_categories())
+    explanation = explain(model, x, "kernel-shap", background=background)
+    np.testing.assert_allclose(explanation.predictions, model.predict(x), rtol=1e-9)
+    codes = frame["region"].astype("category").cat.codes
+    difference = codes.loc[x.index] - codes.iloc[0]
+    np.testing.assert_allclose(explanation.values.sel(feature="region"), difference, atol=1e-8)
+
+
 @each_explainer
 def test_xgboost_is_explained_as_its_probabilities_or_predictions(name):
     xgboost = pytest.importorskip("xgboost")

@@ -15,9 +15,18 @@ from kpp.bags import Bags
 from kpp.tables import unknown_feature
 from kpp.typing import Numbers
 from kpp.validation import one_of
-from kpp_models.aggregates.grids.points import GridPoints, as_dataset, grid_points, grid_template, read_pixels
+from kpp_models.aggregates.grids.points import (
+    GridPoints,
+    as_dataset,
+    grid_points,
+    grid_template,
+    read_pixels,
+    without_fill_values,
+)
 
 __all__ = ["GridBags", "bags_from_grid", "coarsen"]
+
+_MOST_SHIFTED = 0.05  # pixels of the cell at the seam of a globe, which are left out
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -148,7 +157,9 @@ def coarsen(dataset: Any, blocks: Mapping[Any, int] | int, *, boundary: str = "e
                 f"`blocks` must divide the {dataset.sizes[dim]} pixels along {dim!r}, got {size}; or say "
                 "`boundary='trim'` or `boundary='pad'`"
             )
-    return dataset.coarsen(sizes, boundary=boundary).mean()
+    if isinstance(dataset, xr.Dataset):
+        return as_dataset(dataset).coarsen(sizes, boundary=boundary).mean()
+    return without_fill_values(dataset).coarsen(sizes, boundary=boundary).mean()
 
 
 def _read_cells(
@@ -208,10 +219,24 @@ def _places(fine: xr.DataArray, coarse: xr.Dataset, dim: Hashable, edges: Number
     _require_monotone(edges, f"`edges` along {dim!r}")
     backwards = edges[0] > edges[-1]
     ordered = edges[::-1] if backwards else edges
+    _refuse_other_longitudes(pixels, ordered, dim)
     place = np.searchsorted(ordered, pixels, side="right") - 1
     place = np.where(pixels == ordered[-1], len(centers) - 1, place)
     inside = (place >= 0) & (place < len(centers))
     return np.where(inside, len(centers) - 1 - place if backwards else place, -1)
+
+
+def _refuse_other_longitudes(pixels: np.ndarray, edges: np.ndarray, dim: Hashable) -> None:
+    """Raise ValueError if degrees from 0 to 360 meet degrees from -180 to 180, so that cells get no pixels."""
+    low, high = min(pixels.min(), edges[0]), max(pixels.max(), edges[-1])
+    shifted = edges[0] + (pixels - edges[0]) % 360.0
+    found = (shifted != pixels) & (shifted < edges[-1])
+    if low < 0 and 180 < high and high - low <= 720 and found.mean() > _MOST_SHIFTED:
+        raise ValueError(
+            f"`fine` and `coarse` must have the same degrees along {dim!r}, got {pixels.min():g} to {pixels.max():g} "
+            f"and {edges[0]:g} to {edges[-1]:g}: {int(found.sum())} of {len(pixels)} pixels lie in a cell after a turn "
+            f"of 360 degrees; write grid.assign_coords({dim}=grid[{str(dim)!r}] % 360).sortby({str(dim)!r}) for both"
+        )
 
 
 def _edges(centers: np.ndarray, dim: Hashable) -> np.ndarray:

@@ -12,7 +12,13 @@ from jaxtyping import Bool, Float
 from kpp.tables import unknown_feature
 from kpp.typing import Numbers
 
-__all__ = ["GridPoints", "as_dataset", "grid_points", "grid_template", "read_pixels"]
+__all__ = ["GridPoints", "as_dataset", "grid_points", "grid_template", "read_pixels", "without_fill_values"]
+
+# Numbers in place of missing values in files: attributes that name them, sizes that no measurement has (the largest
+# float32, netCDF's 9.97e36, 1e20 of climate models), and numbers that count as such if they are far from all others.
+_FILL_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
+_LARGEST = 1e19
+_USUAL_FILLS = (-999.0, -9999.0, -32768.0, -99999.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +70,8 @@ class GridPoints:
         Raises:
             ValueError: If the variable is on another grid.
         """
-        return np.asarray(_on_grid(array, self.mask).values[self.mask.values], dtype=float)
+        array = _on_grid(without_fill_values(array), self.mask)
+        return _numbers(array, str(array.name))[self.mask.values]
 
     def to_map(
         self, values: Numbers | xr.DataArray | xr.Dataset, *, name: str | None = None
@@ -154,11 +161,13 @@ def grid_points(
             standard deviations 1. The transformation is stored, and `GridPoints.read` applies it to other grids.
 
     Returns:
-        The points. Pixels with a missing variable (NaN) are left out; ``num_dropped`` counts them.
+        The points. Pixels with a missing variable (NaN, or the value that an attribute ``_FillValue``,
+            ``missing_value`` or ``nodata`` names) are left out; ``num_dropped`` counts them.
 
     Raises:
-        ValueError: If a variable or a coordinate is unknown or on other dimensions, not numbers, or infinite, if there
-            are no features, or if no pixel is complete.
+        ValueError: If a variable or a coordinate is unknown or on other dimensions, not numbers, or infinite, if values
+            are those that files have for missing ones (-3.4e38, -9999), if there are no features, or if no pixel is
+            complete.
     """
     dataset = as_dataset(dataset)
     names = [str(name) for name in dataset.data_vars] if variables is None else list(variables)
@@ -186,16 +195,24 @@ def read_pixels(dataset: xr.Dataset, template: xr.DataArray, names: Sequence[str
 
 
 def as_dataset(grid: object, name: str = "dataset") -> xr.Dataset:
-    """Return a grid as a Dataset; a DataArray is one with a single variable, "value" if it has no name.
+    """Return a grid as a Dataset without fill values; a DataArray has one variable, "value" if it has no name.
 
     Raises:
         TypeError: If it is neither.
     """
     if isinstance(grid, xr.DataArray):
-        return grid.to_dataset(name="value" if grid.name is None else grid.name)
+        grid = grid.to_dataset(name="value" if grid.name is None else grid.name)
     if not isinstance(grid, xr.Dataset):
         raise TypeError(f"`{name}` must be an xarray Dataset or DataArray, got {type(grid).__name__}")
-    return grid
+    return grid.assign({name: without_fill_values(array) for name, array in grid.data_vars.items()})
+
+
+def without_fill_values(array: xr.DataArray) -> xr.DataArray:
+    """Return a variable with NaN in place of the values that its attributes name as missing."""
+    for attribute in _FILL_ATTRIBUTES:
+        if attribute in array.attrs:
+            array = array.where(array != array.attrs[attribute])
+    return array
 
 
 def grid_template(dataset: xr.Dataset, dims: Sequence[Hashable]) -> xr.DataArray:
@@ -237,7 +254,24 @@ def _numbers(array: xr.DataArray, name: str) -> np.ndarray:
     values = np.asarray(array.values, dtype=float)
     if np.isinf(values).any():
         raise ValueError(f"{name!r} must be finite or missing, got {int(np.isinf(values).sum())} infinite values")
+    _refuse_fill_values(values[~np.isnan(values)], name)
     return values
+
+
+def _refuse_fill_values(values: np.ndarray, name: str) -> None:
+    """Raise ValueError if numbers are those that files have in place of missing ones."""
+    strange = np.abs(values) >= _LARGEST
+    for fill in _USUAL_FILLS:
+        others = values[values != fill]
+        far = 0 < others.size < values.size and others.min() - fill > np.ptp(others)
+        strange |= (values == fill) & far
+    if strange.any():
+        fill = values[strange][0]
+        raise ValueError(
+            f"{name!r} must be NaN where it is missing, got {fill:.8g} at {int(strange.sum())} of {values.size} "
+            "places, as files write missing values; name this value in the attribute `_FillValue`, or write "
+            "`array.where(is_valid)`"
+        )
 
 
 def _lead_dims(count: int) -> tuple[str, ...]:

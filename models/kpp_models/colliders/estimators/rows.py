@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import validate_data
 
 from kpp import Fit
+from kpp.estimators import read_arrays
 from kpp.tables import is_table
 from kpp_models.colliders.estimators.regressions import Regressor, fit_columns
 
@@ -55,7 +55,7 @@ def read_labelled(
     estimator: BaseEstimator, X: object, y: object, *, y_numeric: bool = False
 ) -> tuple[Rows, np.ndarray]:
     """Read labelled rows, at least two, and make the estimator remember number and names of the columns."""
-    table, labels = validate_data(estimator, X, y, dtype=np.float64, ensure_min_samples=2, y_numeric=y_numeric)
+    table, labels = read_arrays(estimator, X, y, ensure_min_samples=2, numeric=y_numeric)
     return Rows(X if is_table(X) else table, table), labels
 
 
@@ -67,7 +67,7 @@ def read_targets(estimator: BaseEstimator, X: object, y: object) -> tuple[Rows, 
 
 def read_rows(estimator: BaseEstimator, X: object) -> Rows:
     """Read rows with the columns of those that the estimator was fitted to."""
-    table = validate_data(estimator, X, reset=False, dtype=np.float64)
+    table = read_arrays(estimator, X, reset=False)
     return Rows(X if is_table(X) else table, table)
 
 

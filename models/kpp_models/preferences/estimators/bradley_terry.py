@@ -10,9 +10,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from kpp_models.preferences.estimators.pair_rows import read_labels
+from kpp.estimators import read_arrays
+from kpp_models.preferences.estimators.pair_rows import read_labels, read_weights
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
 
 __all__ = ["BradleyTerry"]
@@ -61,13 +62,13 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
             ValueError: If X does not hold pairs of different items, y does not have two classes, `penalty` is negative,
                 or the maximum of the likelihood does not exist.
         """
-        X, y = validate_data(self, X, y, dtype=np.int64)
+        X, y = read_arrays(self, X, y, numeric=False, dtype=np.int64)
         if not self.penalty >= 0:
             raise ValueError(f"`penalty` must be at least 0, got {self.penalty!r}")
         self.classes_, won = read_labels(y)
         num_items = int(X.max()) + 1 if self.num_items is None else self.num_items
         self._check(X, num_items)
-        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = read_weights(sample_weight, X)
         if self.penalty == 0:
             _refuse_unbounded(X, won, weight, num_items)
         rows = np.repeat(np.arange(len(X)), 2)
@@ -78,7 +79,7 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Float[np.ndarray, " N"]:
         """Return the differences of strengths, the log-odds that first items win, (N,)."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.int64)
+        X = read_arrays(self, X, reset=False, dtype=np.int64)
         self._check(X, len(self.strengths_))
         return self.strengths_[X[:, 0]] - self.strengths_[X[:, 1]]
 

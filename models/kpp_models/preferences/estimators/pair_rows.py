@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight
 
 from kpp.preferences import Matches
+from kpp.validation import refuse_not_numbers
 
-__all__ = ["MatchRows", "match_rows", "orient_rows", "read_labels", "refuse_odd", "swap_rows"]
+__all__ = ["MatchRows", "match_rows", "orient_rows", "read_labels", "read_weights", "refuse_odd", "swap_rows"]
 
 
 class MatchRows(NamedTuple):
@@ -56,6 +58,12 @@ def refuse_odd(X: np.ndarray) -> None:
             f"`X` must hold the features of both items side by side, an even number of columns, got shape {X.shape}, "
             f"n_features = {X.shape[1]}"
         )
+
+
+def read_weights(sample_weight: Any, X: np.ndarray) -> Float[np.ndarray, " N"]:
+    """Return the weights of rows, 1 by default, or raise ValueError if they are not numbers, or negative."""
+    refuse_not_numbers(sample_weight, "sample_weight")
+    return _check_sample_weight(sample_weight, X, ensure_non_negative=True)
 
 
 def swap_rows(X: np.ndarray) -> np.ndarray:

@@ -10,9 +10,10 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from kpp_models.preferences.estimators.pair_rows import orient_rows, read_labels, refuse_odd, swap_rows
+from kpp.estimators import read_arrays
+from kpp_models.preferences.estimators.pair_rows import orient_rows, read_labels, read_weights, refuse_odd, swap_rows
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
 
 __all__ = ["PairwiseClassifier", "PairwiseLogisticRegression"]
@@ -51,11 +52,11 @@ class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: If the number of columns is odd, y does not have two classes, or C is not positive.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = read_arrays(self, X, y, numeric=False)
         refuse_odd(X)
         if not self.C > 0:
             raise ValueError(f"`C` must be positive, got {self.C!r}")
-        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = read_weights(sample_weight, X)
         self.classes_, won = read_labels(y)
         self.coef_ = fit_logistic(_differences(X), weight * won, weight * ~won, 1 / self.C)
         return self
@@ -63,7 +64,7 @@ class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Float[np.ndarray, " N"]:
         """Return the log-odds that first items win, (N,)."""
         check_is_fitted(self)
-        return np.sum(_differences(validate_data(self, X, reset=False, dtype=np.float64)) * self.coef_, axis=1)
+        return np.sum(_differences(read_arrays(self, X, reset=False)) * self.coef_, axis=1)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "N 2"]:
         """Return the probabilities that first items lose and win, (N, 2)."""
@@ -117,13 +118,13 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: If the number of columns is odd, or y does not have two classes.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = read_arrays(self, X, y, numeric=False)
         refuse_odd(X)
         self.classes_, won = read_labels(y)
         plain = GaussianProcessClassifier(ConstantKernel() * RBF()) if self.estimator is None else self.estimator
         weights = {}
         if sample_weight is not None:
-            weights["sample_weight"] = np.tile(_check_sample_weight(sample_weight, X, ensure_non_negative=True), 2)
+            weights["sample_weight"] = np.tile(read_weights(sample_weight, X), 2)
         both = np.concatenate([X, swap_rows(X)])
         self.estimator_ = clone(plain).fit(both, np.concatenate([won, ~won]).astype(int), **weights)
         return self
@@ -146,7 +147,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
     def _excess(self, X: Any) -> Float[np.ndarray, " N"]:
         """Return the probability that the first item wins minus one half."""
         check_is_fitted(self)
-        oriented, signs = orient_rows(validate_data(self, X, reset=False, dtype=np.float64))
+        oriented, signs = orient_rows(read_arrays(self, X, reset=False))
         both = np.concatenate([oriented, swap_rows(oriented)])
         there, back = np.split(np.asarray(self.estimator_.predict_proba(both))[:, 1], 2)
         return signs * (there - back) / 2

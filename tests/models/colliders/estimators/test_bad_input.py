@@ -76,7 +76,7 @@ DATA = {
     "NaN without labels": ((X, Y, X * np.nan), "NaN"),
     "columns without labels": ((X, Y, X[:, :2]), "X has 2 features, but ProjectedRegressor is expecting 3"),
     "one row": ((X[:1], Y[:1]), "minimum of 2 is required"),
-    "text": ((X, np.repeat("a", 30)), "could not convert"),
+    "text": ((X, np.repeat("a", 30)), "`y` must hold real numbers, got .*text"),
 }
 
 
