@@ -27,6 +27,7 @@ __all__ = [
     "check_prior_support",
     "has_priors",
     "is_prior",
+    "is_real",
     "leaf_paths",
     "leaf_shape",
     "prior_sites",
@@ -78,10 +79,8 @@ def check_prior_support(prior: Distribution, name: str, low: float = 0.0, high: 
     """
     if isinstance(prior, Delta):  # its support is all real numbers, but its only draw is the value
         return
-    support = prior.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    if type(support) is type(constraints.real):
+    support = _base_support(prior.support)
+    if is_real(support):
         least, most = -np.inf, np.inf
     else:
         ends = getattr(support, "lower_bound", None), getattr(support, "upper_bound", np.inf)
@@ -95,6 +94,17 @@ def check_prior_support(prior: Distribution, name: str, low: float = 0.0, high: 
             f"`{name}` must be {allowed}, but its prior {type(prior).__name__} has draws between {least:g} and "
             f"{most:g}; take {instead}"
         )
+
+
+def is_real(support: Any) -> bool:
+    """Return whether a constraint of NumPyro allows all real numbers, or all arrays of them."""
+    return type(_base_support(support)) is type(constraints.real)
+
+
+def _base_support(support: Any) -> Any:
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support
 
 
 def has_priors(tree: PyTree) -> bool:

@@ -17,6 +17,7 @@ from numpyro.infer import init_to_feasible
 from numpyro.infer.util import log_density
 from numpyro.primitives import Messenger
 
+from kpp.inference.units import in_units
 from kpp.modules import AbstractModule
 from kpp.typing import RngKey
 
@@ -33,6 +34,7 @@ __all__ = [
 
 NumpyroModel = Callable[..., Any]
 Data = dict[str, Any]
+_UNIT = "unit."  # before the names of sites in the state
 
 
 class ConvergenceError(RuntimeError):
@@ -226,14 +228,27 @@ class CalledWith(eqx.Module):
         numpyro_model: The model function; the method of an Equinox module brings its arrays along.
         subsample: Whether plates with a ``subsample_size`` draw subsamples; only unbiased estimates of a bound (SVI)
             allow this. Otherwise plates hold all their members.
+        units: The units of the unconstrained coordinates of some sites; see `kpp.inference.units.in_units`.
     """
 
     numpyro_model: NumpyroModel = eqx.field(converter=as_arguments)
     subsample: bool = eqx.field(static=True, default=False)
+    units: dict[str, jax.Array] = eqx.field(default_factory=dict)
 
     def __call__(self, data: Data) -> Any:
         """Run the model."""
-        return self.numpyro_model(**data) if self.subsample else whole_plates(self.numpyro_model)(**data)
+        model = in_units(self.numpyro_model, self.units) if self.units else self.numpyro_model
+        return model(**data) if self.subsample else whole_plates(model)(**data)
+
+    def state(self) -> dict[str, jax.Array]:
+        """Return the units as entries of `Posterior.state`."""
+        return {_UNIT + name: unit for name, unit in self.units.items()}
+
+    def from_state(self, state: Mapping[str, jax.Array]) -> tuple["CalledWith", dict[str, jax.Array]]:
+        """Return the model with the units that are in a `Posterior.state`, and the other entries of the state."""
+        units = {name.removeprefix(_UNIT): unit for name, unit in state.items() if name.startswith(_UNIT)}
+        rest = {name: value for name, value in state.items() if not name.startswith(_UNIT)}
+        return dataclasses.replace(self, units=units), rest
 
     def lift(self, data: Data) -> tuple[Callable[[Data], Any], Data]:
         """Return the model as a function without arrays of its own, and its argument: these arrays and the data."""

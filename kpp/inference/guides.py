@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.infer.autoguide as autoguide
 from numpyro import handlers
+from numpyro.infer import init_to_median
 
 from kpp.inference.base import CalledWith, Data, Site, evaluate_draws, num_latent_numbers
 from kpp.typing import RngKey
@@ -42,7 +43,7 @@ class _LowRankMultivariateNormal(autoguide.AutoLowRankMultivariateNormal, _InOrd
     pass
 
 
-GUIDES: dict[str, Callable[[CalledWith], Any]] = {
+GUIDES: dict[str, Callable[..., Any]] = {
     "normal": _Normal,
     "multivariate_normal": _MultivariateNormal,
     "low_rank_multivariate_normal": _LowRankMultivariateNormal,
@@ -62,7 +63,8 @@ def build_guide(guide: Any, model: CalledWith, sites: Mapping[str, Site]) -> Cal
     size = num_latent_numbers(sites)
     if isinstance(guide, str) and guide in _FLOWS and size < 2:
         raise ValueError(f"`guide` {guide!r} needs a model with two or more latent numbers, got {size}; use 'normal'")
-    found = (GUIDES[guide] if isinstance(guide, str) else guide)(model)
+    # A search from other starts than the priors' medians fails where the targets are very small or very large numbers.
+    found = GUIDES[guide](model, init_loc_fn=init_to_median) if isinstance(guide, str) else guide(model)
     if isinstance(found, autoguide.AutoGuide):
         return found
     if not callable(found):

@@ -36,7 +36,7 @@ __all__ = ["Laplace"]
 _LOGGER = logging.getLogger("kpp")
 _MODE, _FACTOR = "mode", "precision_factor"
 _POLISH_STEPS = 5  # from L-BFGS's optimum few of Newton's steps are enough
-_NEAR = 1e-6  # a step, in coordinates u, that leaves the Hessian as it is
+_NEAR = 1e-6  # a step, in units of the coordinates u, that leaves the Hessian as it is
 _TAILS = 7.0  # degrees of freedom of the proposal of importance sampling
 _RELIABLE = 0.7  # the largest reliable shape of the weights' tail, Vehtari et al. (2024)
 
@@ -105,9 +105,8 @@ class Laplace(AbstractInference):
         init_key, restart_key, draw_key = jax.random.split(rng_key, 3)
         density = Density(init_key, numpyro_model, data, sites)
         mode = find_mode(
-            density.unconstrained,
+            compile_objective(density.unconstrained, density, data),
             density.start,
-            data,
             rng_key=restart_key,
             num_restarts=self.num_restarts,
             max_steps=self.max_steps,
@@ -142,23 +141,25 @@ def _polish(density: Density, mode: Optimum, data: Data) -> tuple[jax.Array, jax
     found = mode.vector.astype(density.start.dtype)
     slope, hessian = _gradient_and_hessian(density, found, data)
     vector = _descend_further(density, mode, slope, hessian, data).astype(found.dtype)
-    if np.abs(vector - found).max(initial=0.0) > _NEAR:
+    if np.abs((vector - found) / density.scale).max(initial=0.0) > _NEAR:
         _, hessian = _gradient_and_hessian(density, vector, data)
     try:
         factor = np.linalg.cholesky(hessian)
     except np.linalg.LinAlgError:
         factor = np.full_like(hessian, np.nan)
     if not np.isfinite(factor).all():
-        raise ConvergenceError(_explain_flat(density, np.asarray(hessian)))
+        raise ConvergenceError(_explain_flat(density, np.asarray(hessian) * np.outer(density.scale, density.scale)))
     return jnp.asarray(vector), jnp.asarray(factor)
 
 
 def _descend_further(density: Density, mode: Optimum, slope: AnyArray, hessian: AnyArray, data: Data) -> np.ndarray:
     """Make Newton steps with one Hessian as long as they reduce the gradient; return the vector."""
-    objective, vector = compile_objective(density.unconstrained, data, density.start.dtype), mode.vector
+    objective, vector = compile_objective(density.unconstrained, density, data), mode.vector
+    scale = density.scale
+    slope, hessian = slope * scale, hessian * np.outer(scale, scale)
     for _ in range(_POLISH_STEPS):
         try:
-            step = vector - np.linalg.solve(hessian, slope)
+            step = vector - scale * np.linalg.solve(hessian, slope)
         except np.linalg.LinAlgError:  # singular; the factorization of the Hessian explains it
             break
         value, new_slope = objective(step)

@@ -11,7 +11,7 @@ import numpy as np
 
 from kpp.inference.base import AbstractInference, Data, NumpyroModel, Posterior, inspect_sites, without_latents
 from kpp.inference.example_models import linear_regression, regression_data
-from kpp.inference.optimum import Density, check_search, find_mode
+from kpp.inference.optimum import Density, check_search, compile_objective, find_mode
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import check_rng_key
 
@@ -62,9 +62,8 @@ class MAP(AbstractInference):
         init_key, restart_key = jax.random.split(rng_key)
         density = Density(init_key, numpyro_model, data, sites)
         mode = find_mode(
-            density.constrained,
+            compile_objective(density.constrained, density, data),
             density.start,
-            data,
             rng_key=restart_key,
             num_restarts=self.num_restarts,
             max_steps=self.max_steps,

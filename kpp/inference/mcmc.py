@@ -26,6 +26,7 @@ from kpp.inference.base import (
     without_latents,
 )
 from kpp.inference.example_models import linear_regression, regression_data
+from kpp.inference.optimum import with_units
 from kpp.inference.subsampling import density_spread, subsampling_nuts
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of
@@ -156,7 +157,7 @@ class MCMC(AbstractInference):
         if self.sampler == _SUBSAMPLING:
             return subsampling_nuts(jax.random.fold_in(rng_key, 1), numpyro_model, data, sites)
         build = self.sampler if callable(self.sampler) else _SAMPLERS[self.sampler]
-        kernel = build(CalledWith(numpyro_model))
+        kernel = build(with_units(CalledWith(numpyro_model), data))
         if not isinstance(kernel, MCMCKernel):
             raise TypeError(
                 "`sampler` must be a name or a function that returns a numpyro.infer.mcmc.MCMCKernel for a model, got "

@@ -143,13 +143,16 @@ class NaturalGradient(AbstractInference):
             return fixed
         model = CalledWith(numpyro_model, subsample=True)
         law = _abstract_law(numpyro_model, data)
-        start = initial_values(model, init_key, data, "median")
+        start, scale = initial_values(model, init_key, data, "median")
         state = self._start(start, law.whitened)
+        scale = {name: scale[name] for name in state.sites}
         zeros = jnp.zeros(law.loc.shape, law.loc.dtype)
         with progress_bar(self.num_steps, "natural gradient", unit="step", show=self.progress) as bar:
             for begin in range(0, self.num_steps, _CHUNK):
                 end = min(begin + _CHUNK, self.num_steps)
-                state = _run_steps(self, model, state, zeros, fit_key, data, jnp.asarray(begin), jnp.asarray(end))
+                state = _run_steps(
+                    self, model, state, scale, zeros, fit_key, data, jnp.asarray(begin), jnp.asarray(end)
+                )
                 bound = float(state.bounds[end - 1])
                 bar.set_postfix_str(f"bound {bound:.5g}", refresh=False)
                 bar.update(end - begin)
@@ -222,13 +225,14 @@ def _run_steps(
     settings: NaturalGradient,
     model: CalledWith,
     state: _State,
+    scale: dict[str, Array],
     zeros: Array,
     rng_key: RngKey,
     data: Data,
     begin: Array,
     end: Array,
 ) -> _State:
-    """Do some steps; `zeros` has the shape of the latent values of a minibatch.
+    """Do some steps, of the other sites in their units; `zeros` has the shape of the latent values of a minibatch.
 
     The numbers of steps are arrays because a number would be a constant of the program, which would then be compiled
     again for the next steps.
@@ -248,9 +252,9 @@ def _run_steps(
         falling = 0.5 * settings.step_size * (1.0 + jnp.cos(jnp.pi * number / settings.num_steps))
         rho = jnp.maximum(settings.min_step, falling).astype(means.dtype)
         law = _natural_step(state.law, seen, means, slopes[1], slopes[2], rho)
-        downhill = jax.tree.map(jnp.negative, slopes[0])
+        downhill = {name: -slopes[0][name] * unit for name, unit in scale.items()}
         updates, memory = optimizer.update(downhill, state.optimizer, state.sites)
-        sites = {name: value + updates[name] for name, value in state.sites.items()}
+        sites = {name: value + scale[name] * updates[name] for name, value in state.sites.items()}
         return _State(sites, memory, law, state.bounds.at[number].set(expected - _divergence(means, roots)))
 
     return jax.lax.fori_loop(begin, end, step, state)

@@ -28,6 +28,7 @@ from kpp.inference.base import (
 )
 from kpp.inference.chains import automatic_method, run_chains
 from kpp.inference.example_models import linear_regression, regression_data
+from kpp.inference.optimum import with_units
 from kpp.inference.starts import Starts, laplace_starts
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import between, check_rng_key, count, one_of
@@ -117,6 +118,7 @@ class NUTS(AbstractInference):
         starts = self._laplace_starts(jax.random.fold_in(rng_key, 1), numpyro_model, data, sites)
         nuts = self._settle(starts)
         if starts is None:
+            model = with_units(model, data)
             states = _start(nuts, model, keys, data)
         else:
             mass = starts.covariances if nuts.dense_mass else np.einsum("cii->ci", starts.covariances)
@@ -179,10 +181,10 @@ class NUTS(AbstractInference):
         """
         if not state:
             raise TypeError("there are no chains to resume: the model has no latent sites")
-        model = CalledWith(numpyro_model)
+        model, chains = CalledWith(numpyro_model).from_state(state)
         keys = jax.random.split(check_rng_key(rng_key), state["step_size"].shape[0])
         nuts = dataclasses.replace(self, dense_mass=state["inverse_mass_matrix"].ndim == 3)
-        return nuts._sample(model, data, _restart(nuts, model, keys, dict(state), data), 0, num_samples)
+        return nuts._sample(model, data, _restart(nuts, model, keys, chains, data), 0, num_samples)
 
     def kernel(self, model: Callable[[Data], Any], **options: Any) -> numpyro.infer.NUTS:
         """Return NumPyro's sampler of a model."""
@@ -231,7 +233,7 @@ class NUTS(AbstractInference):
         self._warn(stats)
         (inverse_mass_matrix,) = last.adapt_state.inverse_mass_matrix.values()
         state = {_POSITION + name: value for name, value in last.z.items()}
-        state |= {"step_size": last.adapt_state.step_size, "inverse_mass_matrix": inverse_mass_matrix}
+        state |= model.state() | {"step_size": last.adapt_state.step_size, "inverse_mass_matrix": inverse_mass_matrix}
         attrs = {"inference": "NUTS", "divergences": int(stats["diverging"].sum()), "num_warmup": self.num_warmup}
         samples = _constrain(self, model, kept["z"], data)
         return Posterior(samples, {name: jnp.asarray(value) for name, value in stats.items()}, attrs, state)

@@ -21,6 +21,7 @@ from numpyro.infer.util import constrain_fn, log_density, potential_energy, unco
 
 from kpp.batching import announce, progress_bar
 from kpp.inference.base import ApproximateMarginal, CalledWith, ConvergenceError, Data, NumpyroModel, Site
+from kpp.inference.units import prior_scale
 from kpp.threads import call_in_threads, num_cores
 from kpp.typing import AnyArray
 from kpp.validation import count, positive
@@ -34,6 +35,7 @@ __all__ = [
     "find_mode",
     "find_modes",
     "initial_values",
+    "with_units",
 ]
 
 _LOGGER = logging.getLogger("kpp")
@@ -58,17 +60,23 @@ class Density(eqx.Module):
 
     _model: CalledWith
     _start: dict[str, jax.Array]
+    _scale: dict[str, jax.Array]
     _latents: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(self, rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site]) -> None:
         self._model = CalledWith(numpyro_model)
         self._latents = tuple(name for name, site in sites.items() if site.kind == "latent")
-        self._start = initial_values(self._model, rng_key, data, "median")
+        self._start, self._scale = initial_values(self._model, rng_key, data, "median")
 
     @property
     def start(self) -> np.ndarray:
         """The prior medians, in coordinates u."""
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(self._start)])
+
+    @property
+    def scale(self) -> np.ndarray:
+        """The units of the coordinates u, in which searches take their steps: `kpp.inference.units.prior_scale`."""
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(self._scale)]).astype(np.float64)
 
     def prior_draws(self, rng_key: jax.Array, data: Data, num: int) -> np.ndarray:
         """Draw from the prior, in coordinates u, (num, k); an improper prior is uniform between -2 and 2."""
@@ -130,7 +138,7 @@ class Optimum:
     Args:
         vector: u, of shape (k,).
         value: The objective there, a negative log-density.
-        gradient: The largest entry of its gradient.
+        gradient: The largest entry of its gradient, in the units of the coordinates.
         num_evaluations: The number of evaluations of the objective, over all starts.
         num_converged: The number of starts that converged.
         num_starts: The number of starts.
@@ -155,9 +163,8 @@ class Optimum:
 
 
 def find_mode(
-    objective: Callable[[jax.Array, Data], jax.Array],
+    objective: Objective,
     start: np.ndarray,
-    data: Data,
     *,
     rng_key: jax.Array,
     num_restarts: int,
@@ -168,11 +175,9 @@ def find_mode(
     """Minimise a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
 
     Args:
-        objective: The negative log-density of (u, data): a method of a `Density`. It is compiled once for all densities
-            of the same shapes.
+        objective: The negative log-density.
         start: The first start, of shape (k,).
-        data: The second argument of the objective.
-        rng_key: A JAX random key, for the further starts: uniform between -2 and 2, as NumPyro starts chains.
+        rng_key: A JAX random key, for the further starts: uniform within 2 units of the first start.
         num_restarts: The number of further starts.
         max_steps: Steps of L-BFGS from each start.
         tolerance: A start has converged when no entry of the gradient exceeds this times the larger of 1 and the
@@ -182,9 +187,9 @@ def find_mode(
     Raises:
         ConvergenceError: If no start converged to a finite value.
     """
-    compiled = compile_objective(objective, data, start.dtype)
-    starts = np.concatenate([start[None], _uniform_starts(rng_key, start.size, start.dtype, num_restarts)])
-    ends = find_modes(compiled, starts, max_steps=max_steps, tolerance=tolerance, progress=progress)
+    moves = np.asarray(_uniform_moves(rng_key, start.size, start.dtype, num_restarts))
+    starts = np.concatenate([start[None], start + objective.scale * moves])
+    ends = find_modes(objective, starts, max_steps=max_steps, tolerance=tolerance, progress=progress)
     evaluations = sum(end.num_evaluations for end in ends)
     converged = [end for end in ends if end.num_converged]
     if not converged:
@@ -207,25 +212,37 @@ class Objective:
     Args:
         call: The compiled function of one vector.
         dtype: The type of the vectors.
+        scale: The units of their entries, `Density.scale`.
     """
 
     call: Callable[[np.ndarray], tuple[jax.Array, jax.Array]]
     dtype: np.dtype
+    scale: np.ndarray
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient in double precision; a large value and no slope where they are not finite."""
+        """Return value and gradient in double precision; a large value and no slope where they are not finite.
+
+        The gradient is per unit: with respect to ``vector / scale``.
+        """
         value, gradient = (np.asarray(part, dtype=np.float64) for part in self.call(vector.astype(self.dtype)))
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return _HUGE, np.zeros_like(gradient)
-        return float(value), gradient
+        return float(value), gradient * self.scale
 
 
-def compile_objective(objective: Callable[[jax.Array, Data], jax.Array], data: Data, dtype: np.dtype) -> Objective:
-    """Return the compiled value and gradient of an objective, as for `find_mode`."""
+def compile_objective(objective: Callable[[jax.Array, Data], jax.Array], density: Density, data: Data) -> Objective:
+    """Return the compiled value and gradient of an objective.
+
+    Args:
+        objective: The negative log-density of (u, data): a method of a `Density`. It is compiled once for all densities
+            of the same shapes.
+        density: The density.
+        data: The second argument of the objective.
+    """
     leaves, structure = jax.tree.flatten(objective)
     arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
     evaluate = _value_and_gradient(structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
-    return Objective(lambda vector: evaluate(arrays, vector, data), dtype)
+    return Objective(lambda vector: evaluate(arrays, vector, data), density.start.dtype, density.scale)
 
 
 def find_modes(
@@ -240,10 +257,11 @@ def find_modes(
 
         def evaluate_and_count(vector: np.ndarray) -> tuple[float, np.ndarray]:
             bar.update()
-            return objective(vector)
+            return objective(objective.scale * vector)
 
         def descend(start: np.ndarray) -> Optimum:
-            return _descend(evaluate_and_count, start.astype(np.float64), max_steps, limit)
+            end = _descend(evaluate_and_count, start.astype(np.float64) / objective.scale, max_steps, limit)
+            return dataclasses.replace(end, vector=objective.scale * end.vector)
 
         return call_in_threads(descend, list(starts), num_cores())
 
@@ -272,12 +290,17 @@ def _value_and_gradient(structure: Any, others: tuple[Any, ...]) -> Callable[...
 
 @eqx.filter_jit
 def _prior_draws(model: CalledWith, keys: jax.Array, data: Data) -> dict[str, jax.Array]:
-    return jax.lax.map(lambda key: initial_values(model, key, data, "sample"), keys)
+    return jax.lax.map(lambda key: initial_values(model, key, data, "sample")[0], keys)
 
 
 @eqx.filter_jit
-def initial_values(model: CalledWith, rng_key: jax.Array, data: Data, kind: str) -> dict[str, jax.Array]:
-    """Return the prior medians ("median") or a draw from the prior ("sample") by latent site, unconstrained."""
+def initial_values(
+    model: CalledWith, rng_key: jax.Array, data: Data, kind: str
+) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    """Return the prior medians ("median") or a draw from the prior ("sample") by latent site, unconstrained.
+
+    The second dict holds the units of these values; see `kpp.inference.units.prior_scale`.
+    """
     strategy = {"median": numpyro.infer.init_to_median, "sample": numpyro.infer.init_to_sample}[kind]()
     # NumPyro broadcasts ranks when it draws the 15 values for a median, which fails under strict rank promotion.
     with jax.numpy_rank_promotion("allow"):
@@ -289,11 +312,19 @@ def initial_values(model: CalledWith, rng_key: jax.Array, data: Data, kind: str)
         deltas = [name for name in latents if isinstance(sites[name]["fn"], dist.Delta)]
         if deltas:
             raise ValueError(f"the sites {deltas} have a Delta distribution; use `numpyro.deterministic` instead")
-        return unconstrain_fn(handlers.seed(model, rng_key), (data,), {}, latents)
+        values = unconstrain_fn(handlers.seed(model, rng_key), (data,), {}, latents)
+    return values, {name: prior_scale(sites[name]["fn"], value) for name, value in values.items()}
+
+
+def with_units(model: CalledWith, data: Data) -> CalledWith:
+    """Return a model whose unconstrained coordinates are in the units of the priors; see `kpp.inference.units`."""
+    _, scales = initial_values(model, jax.random.key(0), data, "median")
+    units = {name: scale for name, scale in scales.items() if bool(jnp.any(scale != 1.0))}
+    return dataclasses.replace(model, units=units)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _uniform_starts(rng_key: jax.Array, size: int, dtype: np.dtype, num_starts: int) -> jax.Array:
+def _uniform_moves(rng_key: jax.Array, size: int, dtype: np.dtype, num_starts: int) -> jax.Array:
     if num_starts == 0:
         return jnp.zeros((0, size), dtype)
     return jax.vmap(lambda key: jax.random.uniform(key, (size,), dtype, -2.0, 2.0))(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -92,7 +91,7 @@ def laplace_starts(
     """
     init_key, search_key, draw_key = jax.random.split(rng_key, 3)
     density = Density(init_key, numpyro_model, data, sites)
-    objective = compile_objective(density.unconstrained, data, density.start.dtype)
+    objective = compile_objective(density.unconstrained, density, data)
     searches = np.concatenate([density.start[None], density.prior_draws(search_key, data, _SEARCHES - 1)])
     ends = find_modes(objective, searches, max_steps=_STEPS, tolerance=_TOLERANCE, progress=progress)
     modes = _distinct_modes(objective, [end for end in ends if end.num_converged])
@@ -108,7 +107,7 @@ def laplace_starts(
     return Starts(
         density.unravel(vectors),
         energies.astype(objective.dtype),
-        density.unravel(gradients),
+        density.unravel(gradients / objective.scale),
         covariances,
         len(modes),
         evaluations,
@@ -128,21 +127,26 @@ def _distinct_modes(objective: Objective, ends: list[Optimum]) -> list[_Mode]:
 
 def _approximate(objective: Objective, end: Optimum) -> _Mode | None:
     """Return a mode with the inverse of its Hessian, or None if the Hessian is not positive definite."""
-    hessian = _hessian(lambda vector: objective(vector)[1], end.vector, objective.dtype)
+    hessian = _hessian(objective, end.vector)
     if not np.isfinite(hessian).all():
         return None
+    # In units of the coordinates; the masses of all modes change by the same factor.
     values, vectors = np.linalg.eigh(hessian)
     if values[0] <= 1e-8 * values[-1]:
         return None
     log_mass = -end.value - 0.5 * np.log(values).sum()
-    return _Mode(end.vector, end.value, (vectors / values) @ vectors.T, log_mass)
+    roots = objective.scale[:, None] * vectors
+    return _Mode(end.vector, end.value, (roots / values) @ roots.T, log_mass)
 
 
-def _hessian(gradient: Callable[[np.ndarray], np.ndarray], vector: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return the Hessian by central differences, which compile nothing; its errors do not matter for a mass matrix."""
-    step = np.finfo(dtype).eps ** (1 / 3)
-    moves = step * np.eye(len(vector))
-    ends = np.stack(call_in_threads(gradient, [*(vector + moves), *(vector - moves)], num_cores()))
+def _hessian(objective: Objective, vector: np.ndarray) -> np.ndarray:
+    """Return the Hessian in units of the coordinates.
+
+    Central differences compile nothing, and their errors do not matter for a mass matrix.
+    """
+    step = np.finfo(objective.dtype).eps ** (1 / 3)
+    moves = step * np.diag(objective.scale)
+    ends = np.stack(call_in_threads(lambda at: objective(at)[1], [*(vector + moves), *(vector - moves)], num_cores()))
     hessian = (ends[: len(vector)] - ends[len(vector) :]) / (2 * step)
     return 0.5 * (hessian + hessian.T)
 

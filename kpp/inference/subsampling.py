@@ -12,6 +12,7 @@ from numpyro.infer.util import potential_energy, unconstrain_fn
 
 from kpp.inference.base import CalledWith, Data, NumpyroModel, Site, trace
 from kpp.inference.map import MAP
+from kpp.inference.optimum import with_units
 
 __all__ = ["density_spread", "subsampling_nuts"]
 
@@ -62,7 +63,7 @@ def subsampling_nuts(rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data
         )
     found = MAP(progress=False).run(rng_key, numpyro_model, data).samples
     mode = {name: found[name][0, 0] for name, site in sites.items() if site.kind == "latent"}
-    inner = NUTS(CalledWith(numpyro_model, subsample=True))
+    inner = NUTS(with_units(CalledWith(numpyro_model, subsample=True), data))
     return HMCECS(inner, num_blocks=_NUM_BLOCKS, proxy=HMCECS.taylor_proxy(mode, degree=2))
 
 

@@ -30,6 +30,7 @@ from kpp.inference.guides import (
     flatten_parameters,
     unflatten_parameters,
 )
+from kpp.inference.optimum import with_units
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, count, one_of, positive
 
@@ -44,9 +45,9 @@ class SVI(AbstractInference):
 
     .. math:: \mathrm{ELBO}(\phi) = E_{q_\phi(u)}\big[\log p(y, u) - \log q_\phi(u)\big]
 
-    over the unconstrained coordinates u of all latent sites. Each step uses a new estimate of the bound, and a plate
-    with a ``subsample_size`` draws a new subsample. `sample_stats` keeps the estimates as ``elbo``, with dims (chain,
-    step).
+    over the unconstrained coordinates u of all latent sites, in units of the standard deviations of the priors. Each
+    step uses a new estimate of the bound, and a plate with a ``subsample_size`` draws a new subsample. `sample_stats`
+    keeps the estimates as ``elbo``, with dims (chain, step).
 
     Args:
         guide: The family: "normal" (independent coordinates), "multivariate_normal", "low_rank_multivariate_normal", or
@@ -104,7 +105,7 @@ class SVI(AbstractInference):
         if fixed is not None:
             return fixed
         fit_key, draw_key = jax.random.split(rng_key)
-        model = CalledWith(numpyro_model, subsample=True)
+        model = with_units(CalledWith(numpyro_model, subsample=True), data)
         guide = build_guide(self.guide, model, sites)
         loss = numpyro.infer.Trace_ELBO(num_particles=self.num_particles)
         svi = numpyro.infer.SVI(model, guide, self._optimizer(), loss)
@@ -121,6 +122,7 @@ class SVI(AbstractInference):
             state, elbo, samples = (fit if self.progress else eqx.filter_jit(fit))(fit_key, draw_key, data)
         check_bound(np.asarray(elbo), self.learning_rate)
         attrs = {**self._attrs(), "elbo": mean_of_last(np.asarray(elbo))}
+        state |= model.state()
         return Posterior(samples, {"elbo": elbo[None]}, attrs, state, stats_dims={"elbo": ("chain", "step")})
 
     def _attrs(self) -> dict[str, object]:
@@ -141,7 +143,7 @@ class SVI(AbstractInference):
         fixed = without_latents(numpyro_model, data, sites, "SVI")
         if fixed is not None:
             return fixed
-        model = CalledWith(numpyro_model, subsample=True)
+        model, kept = CalledWith(numpyro_model, subsample=True).from_state(state)
         guide = build_guide(self.guide, model, sites)
 
         def make(rng_key: RngKey, data: Data, flat: dict[str, jax.Array]) -> dict[str, jax.Array]:
@@ -149,7 +151,7 @@ class SVI(AbstractInference):
             return draw_from_guide(rng_key, num_samples, guide, model, sites, data, parameters)
 
         with jax.numpy_rank_promotion("allow"):
-            samples = eqx.filter_jit(make)(rng_key, data, dict(state))
+            samples = eqx.filter_jit(make)(rng_key, data, kept)
         return Posterior(samples, {}, self._attrs(), dict(state))
 
     @classmethod

@@ -38,7 +38,7 @@ def by_quadrature():
 
 
 def run(guide, **options):
-    options = {"num_steps": 4000, "num_samples": 4000, "num_particles": 10, "progress": False, **options}
+    options = {"num_steps": 6000, "num_samples": 4000, "num_particles": 10, "progress": False, **options}
     return kpp.SVI(guide, **options).run(KEY, banana, {"y": 0.0})
 
 
