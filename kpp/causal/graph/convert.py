@@ -13,11 +13,18 @@ from kpp.causal.errors import CausalError
 def as_edges(edges: Any) -> tuple[list[Any], list[Any]]:
     """Return the nodes (none for pairs) and the directed edges in any form of edges that `CausalDAG` takes.
 
-    Raises CausalError if a `networkx.DiGraph` is not directed or has several edges between two nodes.
+    Raises CausalError if a `networkx.DiGraph` is not directed, has several edges between two nodes, or has attributes
+    of nodes that say which are latent.
     """
     if isinstance(edges, nx.Graph):
         if not edges.is_directed() or edges.is_multigraph():
             raise CausalError(f"`edges` must be a networkx.DiGraph, got {type(edges).__name__}")
+        marked = [node for node, said in edges.nodes(data=True) if {"latent", "unobserved", "observed"} & said.keys()]
+        if marked:
+            raise CausalError(
+                f"`edges` must be plain, got attributes about what is observed at the nodes {marked}: name the latent "
+                "nodes in `latent`, and remove the attributes"
+            )
         return list(edges), list(edges.edges)
     if isinstance(edges, Mapping):
         wrong = [cause for cause, effects in edges.items() if isinstance(effects, str)]
