@@ -259,11 +259,11 @@ def _search(
     queue = deque(starts)
     while queue:
         state = node, pointed_at = queue.popleft()
-        for arrow, other in graph.neighbors(node):
-            collider = pointed_at and arrow != "->"
-            passes = node in sources or (node in opened if collider else node not in closed)
+        down = node in sources or node not in closed
+        up = node in opened if pointed_at and node not in sources else down  # at a collider, if the walk came down
+        for arrow, other in graph.neighbors(node) if up or down else ():
             following = other, arrow != "<-"
-            if passes and following not in came_from and (inside is None or other in inside):
+            if (down if arrow == "->" else up) and following not in came_from and (inside is None or other in inside):
                 came_from[following] = state, arrow
                 if other in targets:
                     return came_from
