@@ -18,6 +18,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from kpp.validation import as_points, one_of, refuse_dates
+from kpp.wording import named
 
 __all__ = [
     "Scales",
@@ -193,8 +194,8 @@ class Schema:
         elif unknown:
             known = [str(level) for level in self.levels[feature]]
             raise ValueError(
-                f"`{name}` has unknown levels {list(map(str, unknown))} in column {feature!r}; known are {known}; "
-                '`Fit.predict` takes `unseen="prior"` for such levels'
+                f"`{name}` has unknown levels {named(map(str, unknown))} in column {feature!r}; known are "
+                f'{named(known)}; `Fit.predict` takes `unseen="prior"` for such levels'
             )
         return np.array([codes[value] for value in values.tolist()], dtype=float)
 
@@ -285,7 +286,7 @@ def check_columns(known: Iterable[Any], wanted: Iterable[Any], name: str) -> Non
     columns = list(known)
     missing = [str(column) for column in wanted if column not in set(columns)]
     if missing:
-        raise ValueError(f"`{name}` lacks the columns {missing}; it has {list(map(str, columns))}")
+        raise ValueError(f"`{name}` lacks the columns {named(missing)}; it has {named(map(str, columns))}")
 
 
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -454,7 +455,7 @@ def unknown_feature(feature: str, known: Sequence[str]) -> str:
     """Return the message for a feature that does not exist, with similar names."""
     close = difflib.get_close_matches(str(feature), list(known), n=3)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return f"unknown feature name {feature!r}; known are {list(known)}{hint}"
+    return f"unknown feature name {feature!r}; known are {named(known)}{hint}"
 
 
 def _position(feature: str, names: Sequence[str]) -> int:

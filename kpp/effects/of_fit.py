@@ -20,6 +20,7 @@ from kpp.effects.treatment import TreatmentColumn
 from kpp.inference import Fit
 from kpp.tables import Scales
 from kpp.typing import RngKey
+from kpp.wording import named
 
 if TYPE_CHECKING:
     from kpp.effects.question import EffectQuestion
@@ -66,7 +67,7 @@ def check_fit(fit: Fit, question: EffectQuestion) -> None:
     names = [] if fit.schema is None else list(fit.schema.feature_names)
     if question.treatment not in names:
         raise ValueError(
-            f"`treatment` must be a column of the fit, got {question.treatment!r}; its columns are {names}"
+            f"`treatment` must be a column of the fit, got {question.treatment!r}; its columns are {named(names)}"
         )
     question.check_covariates([name for name in names if name != question.treatment])
 

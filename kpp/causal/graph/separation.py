@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
+from kpp.wording import named
 
 #: A node, and whether the last edge of the search points at it.
 State = tuple[str, bool]
@@ -235,7 +236,7 @@ def _checked(
     allowed = graph.observed if within is None else as_nodes(graph, within, "within")
     check_disjoint(x=first, y=second, include=required)
     if not required <= allowed:
-        raise CausalError(f"`include` must hold nodes that are allowed, got {sorted(required - allowed)}")
+        raise CausalError(f"`include` must hold nodes that are allowed, got {named(graph.sort(required - allowed))}")
     return first, second, required, allowed - first - second
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from kpp.causal.errors import GraphSyntaxError
 from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.wording import named
 
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)
@@ -120,7 +121,7 @@ def _quote(name: str) -> str:
 def _arguments(said: Statements) -> dict[str, Any]:
     selected = [node for node, attributes in said.nodes.items() if _flag(node, attributes, _SELECTED)]
     if selected:
-        raise GraphSyntaxError(f"selected nodes are not supported, got {selected}")
+        raise GraphSyntaxError(f"selected nodes are not supported, got {named(selected)}")
     pairs: dict[str, list[tuple[str, str]]] = {"forward": [], "both": []}
     for a, arrow, b, attributes in said.edges:
         direction = "both" if arrow == "<->" else attributes.get("dir", "forward").lower()
