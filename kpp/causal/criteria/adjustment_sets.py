@@ -20,8 +20,8 @@ from kpp.causal.criteria.causal_paths import causal_nodes, directed_path, forbid
 from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
-from kpp.causal.graph.separating_sets import minimal_separators, separators, some_separator
-from kpp.causal.graph.separation import Path, d_connecting_path
+from kpp.causal.graph.separating_sets import between, minimal_separators
+from kpp.causal.graph.separation import Path, d_connecting_path, some_separator
 from kpp.wording import brief, named
 
 CLOSES_NONCAUSAL = "an adjustment set closes every proper path that is not causal"
@@ -143,7 +143,13 @@ def adjustment_sets(
     required = required_nodes(graph, include, offered_nodes(graph, within), treatments | outcomes)
     allowed = allowed_nodes(graph, treatments, outcomes, within)
     backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
-    return separators(backdoor, treatments, outcomes, required, allowed)
+    # Algorithm ListSep (van der Zander, Liskiewicz and Textor, 2019, section 3): a branch with a set in it is followed.
+    return between(
+        backdoor,
+        required,
+        allowed,
+        lambda least, most: some_separator(backdoor, treatments, outcomes, least, most) is not None,
+    )
 
 
 def minimal_adjustment_sets(

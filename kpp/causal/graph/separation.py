@@ -94,7 +94,7 @@ def reachable(graph: MixedGraph, x: str | Collection[str], given: str | Collecti
     """
     sources, closed = as_nodes(graph, x, "x"), as_nodes(graph, given, "given")
     check_disjoint(x=sources, given=closed)
-    return frozenset(reached(graph, sources, closed) - closed)
+    return frozenset(on_open_walks(graph, sources, closed) - closed)
 
 
 def d_separated(
@@ -118,7 +118,7 @@ def d_separated(
     sources, targets = as_nodes(graph, x, "x"), as_nodes(graph, y, "y")
     closed = as_nodes(graph, given, "given")
     check_disjoint(x=sources, y=targets, given=closed)
-    return not targets or targets.isdisjoint(reached(graph, sources, closed, targets=targets))
+    return not targets or targets.isdisjoint(on_open_walks(graph, sources, closed, targets=targets))
 
 
 def minimal_separator(
@@ -192,15 +192,27 @@ def nearest_separators(
     """
     ancestral = graph.ancestors(x | y | include)
     start = allowed & ancestral
-    from_x = reached(graph, x, start, ancestral)
+    from_x = on_open_walks(graph, x, start, ancestral)
     if from_x & y:
         return None
     near = start & (from_x | include)
-    from_y = reached(graph, y, near, ancestral)
+    from_y = on_open_walks(graph, y, near, ancestral)
     return near, near & (from_y | include)
 
 
-def reached(
+def some_separator(
+    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
+) -> frozenset[str] | None:
+    """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
+
+    If any set separates them, the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3): Z =
+    An(x, y, include) & within. `within` holds `include` and no nodes of x or y.
+    """
+    candidate = graph.ancestors(x | y | include) & within
+    return candidate if d_separated(graph, x, y, candidate) else None
+
+
+def on_open_walks(
     graph: MixedGraph,
     sources: frozenset[str],
     closed: frozenset[str],

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.separation import reached
+from kpp.causal.graph.separation import on_open_walks
 from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum, as_factors
 
 __all__ = ["Algebra"]
@@ -27,12 +27,12 @@ class Algebra:
 
     def probability(self, outcome: frozenset[str], given: frozenset[str] = frozenset()) -> Expression:
         """Return P(outcome | given) without the conditions that the other conditions separate from the outcome."""
-        needed = given & reached(self._graph, outcome, given, self._before(outcome | given))
+        needed = given & on_open_walks(self._graph, outcome, given, self._before(outcome | given))
         return Probability(outcome, needed) if outcome else Product(())
 
     def _separated(self, x: frozenset[str], y: frozenset[str], given: frozenset[str]) -> bool:
         """Return whether `given` separates two sets of nodes; the three are disjoint."""
-        return not y or y.isdisjoint(reached(self._graph, x, given, self._before(x | y | given), y))
+        return not y or y.isdisjoint(on_open_walks(self._graph, x, given, self._before(x | y | given), y))
 
     def _before(self, nodes: frozenset[str]) -> frozenset[str]:
         """Return the nodes up to the last of some in the causal order; they hold all ancestors of these."""
