@@ -47,6 +47,9 @@ def causal_effect(
     mediators, or as in the napkin graph), its expression is estimated by `kpp.embeddings.EstimandEmbedding`, and the
     draws are those of its bootstrap. ``dataset.attrs["estimand"]`` and ``["method"]`` say what was estimated and how.
 
+    If no directed path leads from the treatment to the outcome, the treatment has no effect. For a data frame, nothing
+    is fitted then: each draw of the curve is flat, and is a draw of the mean outcome by the Bayesian bootstrap.
+
     Args:
         rng_key: A JAX random key.
         data: A data frame: the adjustment set is found in the graph, and a Gaussian process is fitted to standardized

@@ -25,9 +25,9 @@ from kpp.wording import named
 if TYPE_CHECKING:
     from kpp.effects.question import EffectQuestion
 
-__all__ = ["EffectOptions", "check_fit", "effect_of_fit"]
+__all__ = ["NUM_DRAWS", "EffectOptions", "check_fit", "effect_of_fit"]
 
-_NUM_DRAWS = 1000
+NUM_DRAWS = 1000
 _PARTS = ["function", "hyperparameters and covariates"]
 
 
@@ -48,6 +48,27 @@ class EffectOptions:
     num_draws: int | None = None
     bootstrap: bool = True
     derivative: bool = False
+
+    def subgroup(self, num_rows: int) -> Bool[np.ndarray, " n"]:
+        """Return the mask of the rows of the subgroup, (n,).
+
+        Raises:
+            ValueError: If the rows are not a mask of this length.
+        """
+        mask = np.ones(num_rows, dtype=bool) if self.rows is None else np.asarray(self.rows)
+        if mask.dtype != bool or mask.shape != (num_rows,) or not mask.any():
+            raise ValueError(
+                f"`rows` must be booleans of shape ({num_rows},), at least one of them True, got dtype {mask.dtype} "
+                f"and shape {mask.shape}"
+            )
+        return mask
+
+    def weights(self, rng_key: RngKey, shape: tuple[int, ...], mask: Bool[np.ndarray, " n"]) -> jax.Array:
+        r"""Return weights of rows that sum to 1: Dirichlet(1, ..., 1) on the rows of the subgroup, or equal ones."""
+        shape = (*shape, len(mask))
+        numbers = jax.random.exponential(rng_key, shape) if self.bootstrap else jnp.ones(shape)
+        numbers = jnp.where(jnp.asarray(mask), numbers, 0.0)
+        return numbers / jnp.sum(numbers, axis=-1, keepdims=True)
 
 
 def check_fit(fit: Fit, question: EffectQuestion) -> None:
@@ -86,12 +107,12 @@ def effect_of_fit(
     """
     column = TreatmentColumn.of_fit(fit, question.treatment, scales)
     values, labels = column.settings(options.at)
-    mask = _subgroup(options.rows, len(column.rows))
+    mask = options.subgroup(len(column.rows))
     regression = EffectRegression.of_fit(fit, column)
     shape = regression.posterior.batch_shape
     weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
-    num_draws = -(-(options.num_draws or _NUM_DRAWS) // math.prod(shape))
-    weights = _weights(weight_key, (*shape, num_draws), mask, options.bootstrap)
+    num_draws = -(-(options.num_draws or NUM_DRAWS) // math.prod(shape))
+    weights = options.weights(weight_key, (*shape, num_draws), mask)
     whole = column.assignment(np.ones(len(mask), dtype=bool))
     group = whole if mask.all() else column.assignment(mask)
     count = group.effective_rows(values)
@@ -113,23 +134,6 @@ def effect_of_fit(
         dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)
     linear = len(column.levels) <= 2 and regression.mean_is_latent
     return CausalEffect(dataset, scale=_scale(fit, column, whole) if linear else None)
-
-
-def _subgroup(rows: Any, num_rows: int) -> Bool[np.ndarray, " n"]:
-    mask = np.ones(num_rows, dtype=bool) if rows is None else np.asarray(rows)
-    if mask.dtype != bool or mask.shape != (num_rows,) or not mask.any():
-        raise ValueError(
-            f"`rows` must be booleans of shape ({num_rows},), at least one of them True, got dtype {mask.dtype} and "
-            f"shape {mask.shape}"
-        )
-    return mask
-
-
-def _weights(rng_key: RngKey, shape: tuple[int, ...], mask: Bool[np.ndarray, " n"], bootstrap: bool) -> jax.Array:
-    r"""Return weights of rows that sum to 1: Dirichlet(1, ..., 1) on the rows of the subgroup, or equal ones."""
-    numbers = jax.random.exponential(rng_key, (*shape, len(mask))) if bootstrap else jnp.ones((*shape, len(mask)))
-    numbers = jnp.where(jnp.asarray(mask), numbers, 0.0)
-    return numbers / jnp.sum(numbers, axis=-1, keepdims=True)
 
 
 def _scale(fit: Fit, column: TreatmentColumn, assignment: Assignment) -> tuple[float, float, float]:

@@ -46,7 +46,8 @@ class EffectQuestion:
 
         Raises:
             NotCoveredError: If the columns do not identify the effect.
-            CausalError: If the treatment or the outcome is not among the columns, or there is no effect.
+            UnreachableOutcomeError: If there is no effect.
+            CausalError: If the treatment or the outcome is not among the columns.
         """
         try:
             found = find_adjustment(self.graph, treatment=self.treatment, outcome=self.outcome, columns=columns)

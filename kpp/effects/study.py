@@ -12,8 +12,10 @@ import pandas as pd
 from jaxtyping import Float
 
 from kpp import registry
+from kpp.causal import UnreachableOutcomeError
 from kpp.effects.effect import CausalEffect
 from kpp.effects.mean_response import mean_is_latent
+from kpp.effects.no_effect import no_effect
 from kpp.effects.of_expression import effect_of_expression
 from kpp.effects.of_fit import EffectOptions, effect_of_fit
 from kpp.effects.question import EffectQuestion
@@ -53,8 +55,14 @@ class EffectStudy:
     further: tuple[str, ...] = ()
 
     def run(self, rng_key: RngKey) -> CausalEffect:
-        """Fit a Gaussian process of the outcome, and average it; without an adjustment set, embed the expression."""
-        covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        """Fit a Gaussian process of the outcome, and average it; without an adjustment set, embed the expression.
+
+        Nothing is fitted if the graph has no path for an effect.
+        """
+        try:
+            covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        except UnreachableOutcomeError:
+            return dataclasses.replace(no_effect(rng_key, self.table, self.question, self.options), study=self)
         if covariates is None:
             self._check_expression()
             return dataclasses.replace(

@@ -11,7 +11,7 @@ from kpp.causal.criteria.frontdoor import minimal_frontdoor_set
 from kpp.causal.criteria.optimal import optimal_adjustment_set
 from kpp.causal.errors import CausalError, NoAdjustmentError, NoOptimalSetError, NotCoveredError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.nodes import check_effect
+from kpp.causal.graph.nodes import check_effect, check_question
 from kpp.causal.identification.identify import identify
 from kpp.wording import brief, named
 
@@ -55,11 +55,12 @@ def find_adjustment(
         NotCoveredError: If neither kind of set lies within the columns; the error holds the estimand if there is one.
         CausalError: If a treatment or an outcome is not a column; see also `check_effect`.
     """
-    treatments, outcomes = check_effect(graph, treatment, outcome)
+    treatments, outcomes = check_question(graph, treatment, outcome)
     measured = graph.observed if columns is None else frozenset(columns) & graph.observed
     if not treatments | outcomes <= measured:
         missing = graph.sort((treatments | outcomes) - measured)
         raise CausalError(f"`columns` must hold the treatment and the outcome, lacks {named(missing)}")
+    check_effect(graph, treatments, outcomes)
     if is_adjustment_set(graph, treatment=treatments, outcome=outcomes, adjusting=()):
         return Adjustment("none")
     try:
