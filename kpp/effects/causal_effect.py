@@ -9,7 +9,8 @@ import pandas as pd
 
 from kpp.causal import as_causal_graph
 from kpp.effects.effect import CausalEffect
-from kpp.effects.of_fit import EffectOptions, check_fit, effect_of_fit
+from kpp.effects.of_fit import check_fit, effect_of_fit
+from kpp.effects.options import EffectOptions
 from kpp.effects.question import EffectQuestion
 from kpp.effects.study import EffectStudy
 from kpp.inference import AbstractInference, Fit

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from kpp.effects.effect import CausalEffect, curve_dataset
-from kpp.effects.of_fit import NUM_DRAWS, EffectOptions
+from kpp.effects.options import NUM_DRAWS, EffectOptions
 from kpp.effects.treatment import TreatmentColumn
 from kpp.tables import read_points
 from kpp.typing import RngKey

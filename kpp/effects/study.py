@@ -17,7 +17,8 @@ from kpp.effects.effect import CausalEffect
 from kpp.effects.mean_response import mean_is_latent
 from kpp.effects.no_effect import no_effect
 from kpp.effects.of_expression import effect_of_expression
-from kpp.effects.of_fit import EffectOptions, effect_of_fit
+from kpp.effects.of_fit import effect_of_fit
+from kpp.effects.options import EffectOptions
 from kpp.effects.question import EffectQuestion
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.inference import AbstractInference, Laplace
