@@ -23,6 +23,7 @@ from jaxtyping import Float
 
 from kpp.arguments import guard_exports
 from kpp.validation import as_points, is_missing, one_of, refuse_dates
+from kpp.wording import named
 
 __all__ = [
     "Scales",
@@ -202,9 +203,9 @@ class Schema:
         elif unknown:
             known = [str(level) for level in self.levels[feature]]
             raise ValueError(
-                f"`{name}` has unknown levels {list(map(str, unknown))} in column {feature!r}; known are {known}; "
-                '`Fit.predict` takes `unseen="prior"` for such levels; for estimators of other libraries '
-                "`kpp.explain` takes the levels of `background` and of `x`"
+                f"`{name}` has unknown levels {named(map(str, unknown))} in column {feature!r}; known are "
+                f'{named(known)}; `Fit.predict` takes `unseen="prior"` for such levels; for estimators of other '
+                "libraries `kpp.explain` takes the levels of `background` and of `x`"
             )
         return np.array([codes[value] for value in found], dtype=float)
 
@@ -295,7 +296,7 @@ def check_columns(known: Iterable[Any], wanted: Iterable[Any], name: str) -> Non
     columns = list(known)
     missing = [str(column) for column in wanted if column not in set(columns)]
     if missing:
-        raise ValueError(f"`{name}` lacks the columns {missing}; it has {list(map(str, columns))}")
+        raise ValueError(f"`{name}` lacks the columns {named(missing)}; it has {named(map(str, columns))}")
 
 
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -472,7 +473,7 @@ def unknown_feature(feature: str, known: Sequence[str]) -> str:
     """Return the message for a feature that does not exist, with similar names."""
     close = difflib.get_close_matches(str(feature), list(known), n=3)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return f"unknown feature name {feature!r}; known are {list(known)}{hint}"
+    return f"unknown feature name {feature!r}; known are {named(known)}{hint}"
 
 
 def _position(feature: str, names: Sequence[str]) -> int:

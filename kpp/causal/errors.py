@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from kpp.wording import brief, named
+
 
 class CausalError(ValueError):
     """A causal graph that is not valid, or a question about one that is not valid or has no answer."""
@@ -23,7 +25,7 @@ class CycleError(CausalError):
 
     def __init__(self, cycle: Sequence[str]):
         self.cycle = tuple(cycle)
-        super().__init__(f"a causal graph has no directed cycle, got {' -> '.join(self.cycle)}: cut an edge")
+        super().__init__(f"a causal graph has no directed cycle, got {brief(' -> '.join(self.cycle))}: cut an edge")
 
 
 class UnknownNodeError(CausalError):
@@ -37,7 +39,7 @@ class UnknownNodeError(CausalError):
 
     def __init__(self, argument: str, unknown: Collection[Any], known: Collection[str]):
         self.argument, self.unknown, self.known = argument, tuple(unknown), tuple(known)
-        super().__init__(f"`{argument}` names no node of the graph: {list(unknown)}; its nodes are {list(known)}")
+        super().__init__(f"`{argument}` names no node of the graph: {named(unknown)}; its nodes are {named(known)}")
 
 
 class NotDisjointError(CausalError):
@@ -51,7 +53,7 @@ class NotDisjointError(CausalError):
 
     def __init__(self, shared: Collection[str], first: str, second: str):
         self.shared = frozenset(shared)
-        super().__init__(f"`{first}` and `{second}` must share no node, both hold {sorted(shared)}")
+        super().__init__(f"`{first}` and `{second}` must share no node, both hold {named(sorted(shared))}")
 
 
 class LatentNodeError(CausalError):
@@ -64,7 +66,7 @@ class LatentNodeError(CausalError):
 
     def __init__(self, argument: str, latent: Collection[str]):
         self.argument, self.latent = argument, frozenset(latent)
-        super().__init__(f"`{argument}` must be observed, latent in the graph are {sorted(latent)}")
+        super().__init__(f"`{argument}` must be observed, latent in the graph are {named(sorted(latent))}")
 
 
 class TreatmentIsOutcomeError(NotDisjointError):
@@ -85,8 +87,8 @@ class UnreachableOutcomeError(CausalError):
     def __init__(self, treatment: Collection[str], outcome: Collection[str]):
         self.treatment, self.outcome = frozenset(treatment), frozenset(outcome)
         super().__init__(
-            f"no directed path leads from `treatment` {sorted(treatment)} to `outcome` {sorted(outcome)}: "
-            "the treatment has no effect on it"
+            f"no directed path leads from `treatment` {named(sorted(treatment))} to `outcome` "
+            f"{named(sorted(outcome))}: the treatment has no effect on it"
         )
 
 
@@ -114,7 +116,7 @@ class NoAdjustmentError(CausalError):
 
     def __init__(self, message: str, criterion: str, path: Sequence[str] | None = None):
         self.criterion, self.path = criterion, path
-        witness = "" if path is None else f"; see the path {path}"
+        witness = "" if path is None else f"; see the path {brief(path)}"
         super().__init__(f"{message}: {criterion}{witness}")
 
 
@@ -129,8 +131,8 @@ class NoOptimalSetError(CausalError):
     def __init__(self, sure: Sequence[str], path: Sequence[str]):
         self.sure, self.path = tuple(sure), path
         super().__init__(
-            f"no adjustment set is known to be optimal in every law with this graph: beside {list(sure)}, adjusting "
-            f"for {path[-1]!r} may help or harm; see the path {path}. Take one of `minimal_adjustment_sets`"
+            f"no adjustment set is known to be optimal in every law with this graph: beside {named(sure)}, adjusting "
+            f"for {path[-1]!r} may help or harm; see the path {brief(path)}. Take one of `minimal_adjustment_sets`"
         )
 
 
@@ -162,9 +164,9 @@ class ColliderError(CausalError):
     ):
         self.outcome, self.paths, self.independences = outcome, dict(paths), tuple(independences)
         kinds = {True: "an effect of it", False: "bound to it by something hidden"}
-        blamed = [f"{node!r} is {kinds[path.arrows[0] == '->']} ({path})" for node, path in paths.items()]
-        usable = "; ".join(map(str, independences)) or "nothing, its Markov boundary holds no independence of it"
+        blamed = [f"{node!r} is {kinds[path.arrows[0] == '->']} ({brief(path)})" for node, path in paths.items()]
+        usable = brief("; ".join(map(str, independences))) or "nothing, its Markov boundary holds no independence of it"
         super().__init__(
             f"`outcome` {outcome!r} has no collider partition: it must be independent of its spouses given its parents "
-            f"{list(parents)}, but {' and '.join(blamed)}. What can be used instead: {usable}"
+            f"{named(parents)}, but {' and '.join(blamed)}. What can be used instead: {usable}"
         )

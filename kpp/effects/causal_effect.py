@@ -9,7 +9,8 @@ import pandas as pd
 
 from kpp.causal import as_causal_graph
 from kpp.effects.effect import CausalEffect
-from kpp.effects.of_fit import EffectOptions, check_fit, effect_of_fit
+from kpp.effects.of_fit import check_fit, effect_of_fit
+from kpp.effects.options import EffectOptions
 from kpp.effects.question import EffectQuestion
 from kpp.effects.study import EffectStudy
 from kpp.inference import AbstractInference, Fit
@@ -46,6 +47,9 @@ def causal_effect(
     If no adjustment set lies within the columns of a data frame, but they identify the effect in another way (through
     mediators, or as in the napkin graph), its expression is estimated by `kpp.embeddings.EstimandEmbedding`, and the
     draws are those of its bootstrap. ``dataset.attrs["estimand"]`` and ``["method"]`` say what was estimated and how.
+
+    If no directed path leads from the treatment to the outcome, the treatment has no effect. For a data frame, nothing
+    is fitted then: each draw of the curve is flat, and is a draw of the mean outcome by the Bayesian bootstrap.
 
     Args:
         rng_key: A JAX random key.

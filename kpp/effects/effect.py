@@ -16,6 +16,7 @@ from numpyro import distributions as dist
 
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, check_type, one_of, refuse_first
+from kpp.wording import named
 
 if TYPE_CHECKING:
     from kpp.effects.study import EffectStudy
@@ -24,6 +25,8 @@ __all__ = ["CausalEffect", "curve_dataset"]
 
 # Fewer effective rows than this are warned about.
 _FEW_ROWS = 10
+# A message lists no more values of a curve than these.
+_FEW_VALUES = 6
 
 _MEASURES: dict[str, Callable[[xr.DataArray, xr.DataArray], xr.DataArray]] = {
     "difference": lambda a, b: a - b,
@@ -94,7 +97,8 @@ class CausalEffect:
                 negative; or "odds ratio", a (1 - b) / (b (1 - a)), for probabilities.
 
         Raises:
-            ValueError: If a value is not there, or the expected outcomes do not suit the measure.
+            ValueError: If a value is not there (`at` of `kpp.causal_effect` holds the values of the curve), or the
+                expected outcomes do not suit the measure.
         """
         one_of(measure, "measure", tuple(_MEASURES))
         a, b = self._at(value, "value"), self._at(reference, "reference")
@@ -205,7 +209,12 @@ class CausalEffect:
     def _at(self, value: Any, argument: str) -> xr.DataArray:
         known = self.dataset["treatment"].to_numpy()
         if value not in known:
-            raise ValueError(f"`{argument}` must be one of the treatments {known.tolist()}, got {value!r}")
+            many = known.dtype.kind == "f" and len(known) > _FEW_VALUES
+            values = f"{len(known)} values from {known[0]:.4g} to {known[-1]:.4g}" if many else named(known.tolist())
+            raise ValueError(
+                f"`{argument}` must be a treatment of the curve, got {value!r}; it has {values}. Give the values that "
+                f"you compare to kpp.causal_effect(..., at=[{value!r}, ...])"
+            )
         return self.draws.isel(treatment=int(np.flatnonzero(known == value)[0]), drop=True)
 
 

@@ -16,7 +16,7 @@ from kpp.tables import Schema, read_points
 from kpp.typing import RngKey
 
 if TYPE_CHECKING:
-    from kpp.effects.of_fit import EffectOptions
+    from kpp.effects.options import EffectOptions
     from kpp.effects.question import EffectQuestion
 
 __all__ = ["effect_of_expression"]

@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Bool
 
 from kpp.effects.effect import CausalEffect, curve_dataset
+from kpp.effects.options import NUM_DRAWS, EffectOptions
 from kpp.effects.overlap import Assignment
 from kpp.effects.regression import EffectRegression
 from kpp.effects.treatment import TreatmentColumn
 from kpp.inference import Fit
 from kpp.tables import Scales
 from kpp.typing import RngKey
+from kpp.wording import named
 
 if TYPE_CHECKING:
     from kpp.effects.question import EffectQuestion
 
-__all__ = ["EffectOptions", "check_fit", "effect_of_fit"]
+__all__ = ["check_fit", "effect_of_fit"]
 
-_NUM_DRAWS = 1000
 _PARTS = ["function", "hyperparameters and covariates"]
-
-
-@dataclasses.dataclass(frozen=True)
-class EffectOptions:
-    """Options of an effect.
-
-    Args:
-        at: The values of the treatment; None for the levels of a category, and 20 values of a number.
-        rows: The rows of a subgroup, a mask (n,); None for all.
-        num_draws: The least number of draws; None for the default of the method.
-        bootstrap: Whether the law of the covariates is uncertain, by a Bayesian bootstrap.
-        derivative: Whether to add the average derivative with respect to a treatment of numbers.
-    """
-
-    at: Sequence[Any] | None = None
-    rows: Bool[np.ndarray, " n"] | None = None
-    num_draws: int | None = None
-    bootstrap: bool = True
-    derivative: bool = False
 
 
 def check_fit(fit: Fit, question: EffectQuestion) -> None:
@@ -66,7 +45,7 @@ def check_fit(fit: Fit, question: EffectQuestion) -> None:
     names = [] if fit.schema is None else list(fit.schema.feature_names)
     if question.treatment not in names:
         raise ValueError(
-            f"`treatment` must be a column of the fit, got {question.treatment!r}; its columns are {names}"
+            f"`treatment` must be a column of the fit, got {question.treatment!r}; its columns are {named(names)}"
         )
     question.check_covariates([name for name in names if name != question.treatment])
 
@@ -85,12 +64,12 @@ def effect_of_fit(
     """
     column = TreatmentColumn.of_fit(fit, question.treatment, scales)
     values, labels = column.settings(options.at)
-    mask = _subgroup(options.rows, len(column.rows))
+    mask = options.subgroup(len(column.rows))
     regression = EffectRegression.of_fit(fit, column)
     shape = regression.posterior.batch_shape
     weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
-    num_draws = -(-(options.num_draws or _NUM_DRAWS) // math.prod(shape))
-    weights = _weights(weight_key, (*shape, num_draws), mask, options.bootstrap)
+    num_draws = -(-(options.num_draws or NUM_DRAWS) // math.prod(shape))
+    weights = options.weights(weight_key, (*shape, num_draws), mask)
     whole = column.assignment(np.ones(len(mask), dtype=bool))
     group = whole if mask.all() else column.assignment(mask)
     count = group.effective_rows(values)
@@ -112,23 +91,6 @@ def effect_of_fit(
         dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)
     linear = len(column.levels) <= 2 and regression.mean_is_latent
     return CausalEffect(dataset, scale=_scale(fit, column, whole) if linear else None)
-
-
-def _subgroup(rows: Any, num_rows: int) -> Bool[np.ndarray, " n"]:
-    mask = np.ones(num_rows, dtype=bool) if rows is None else np.asarray(rows)
-    if mask.dtype != bool or mask.shape != (num_rows,) or not mask.any():
-        raise ValueError(
-            f"`rows` must be booleans of shape ({num_rows},), at least one of them True, got dtype {mask.dtype} and "
-            f"shape {mask.shape}"
-        )
-    return mask
-
-
-def _weights(rng_key: RngKey, shape: tuple[int, ...], mask: Bool[np.ndarray, " n"], bootstrap: bool) -> jax.Array:
-    r"""Return weights of rows that sum to 1: Dirichlet(1, ..., 1) on the rows of the subgroup, or equal ones."""
-    numbers = jax.random.exponential(rng_key, (*shape, len(mask))) if bootstrap else jnp.ones((*shape, len(mask)))
-    numbers = jnp.where(jnp.asarray(mask), numbers, 0.0)
-    return numbers / jnp.sum(numbers, axis=-1, keepdims=True)
 
 
 def _scale(fit: Fit, column: TreatmentColumn, assignment: Assignment) -> tuple[float, float, float]:

@@ -19,6 +19,7 @@ from kpp.causal import (
     is_adjustment_set,
 )
 from kpp.tables import read_points
+from kpp.wording import named
 
 __all__ = ["EffectQuestion"]
 
@@ -45,7 +46,8 @@ class EffectQuestion:
 
         Raises:
             NotCoveredError: If the columns do not identify the effect.
-            CausalError: If the treatment or the outcome is not among the columns, or there is no effect.
+            UnreachableOutcomeError: If there is no effect.
+            CausalError: If the treatment or the outcome is not among the columns.
         """
         try:
             found = find_adjustment(self.graph, treatment=self.treatment, outcome=self.outcome, columns=columns)
@@ -94,11 +96,11 @@ class EffectQuestion:
         """Raise CausalError if columns are not an adjustment set."""
         unknown = [name for name in covariates if name not in self.graph]
         if unknown:
-            raise CausalError(f"`graph` must have the columns of the fit as nodes, it lacks {unknown}")
+            raise CausalError(f"`graph` must have the columns of the fit as nodes, it lacks {named(unknown)}")
         check = is_adjustment_set(self.graph, treatment=self.treatment, outcome=self.outcome, adjusting=covariates)
         if not check:
             raise CausalError(
-                f"the columns {list(covariates)} of the fit are not an adjustment set for the effect of "
+                f"the columns {named(covariates)} of the fit are not an adjustment set for the effect of "
                 f"{self.treatment!r} on {self.outcome!r}: {check}; fit the columns of "
                 "kpp.causal.minimal_adjustment_sets, or pass the data frame"
             )

@@ -13,10 +13,13 @@ import pandas as pd
 from jaxtyping import Float
 
 from kpp import registry
+from kpp.causal import UnreachableOutcomeError
 from kpp.effects.effect import CausalEffect
 from kpp.effects.mean_response import mean_is_latent
+from kpp.effects.no_effect import no_effect
 from kpp.effects.of_expression import effect_of_expression
-from kpp.effects.of_fit import EffectOptions, effect_of_fit
+from kpp.effects.of_fit import effect_of_fit
+from kpp.effects.options import EffectOptions
 from kpp.effects.question import EffectQuestion
 from kpp.effects.treatment import refuse_constant
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
@@ -60,9 +63,15 @@ class EffectStudy:
     further: tuple[str, ...] = ()
 
     def run(self, rng_key: RngKey) -> CausalEffect:
-        """Fit a Gaussian process of the outcome, and average it; without an adjustment set, embed the expression."""
-        covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        """Fit a Gaussian process of the outcome, and average it; without an adjustment set, embed the expression.
+
+        Nothing is fitted if the graph has no path for an effect.
+        """
         refuse_constant(read_points(self.table[[self.question.treatment]], "data")[0], self.question.treatment)
+        try:
+            covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        except UnreachableOutcomeError:
+            return dataclasses.replace(no_effect(rng_key, self.table, self.question, self.options), study=self)
         if covariates is None:
             self._check_expression()
             return dataclasses.replace(

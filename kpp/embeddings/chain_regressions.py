@@ -14,6 +14,7 @@ from kpp.embeddings.conditional import ConditionalMeanEmbedding
 from kpp.embeddings.regularization import select_regularization
 from kpp.kernels import RBF, AbstractKernel, ProductKernel, check_non_negative, median_heuristic, parameter
 from kpp.typing import Leaf
+from kpp.wording import named
 
 if TYPE_CHECKING:
     from kpp.causal import Chain
@@ -41,7 +42,7 @@ def chain_regressions(
     """
     unknown = sorted(set(kernels) - set(columns))
     if unknown:
-        raise ValueError(f"`kernels` must be for nodes of the estimand, {sorted(columns)}, got {unknown}")
+        raise ValueError(f"`kernels` must be for nodes of the estimand, {named(sorted(columns))}, got {named(unknown)}")
     if regularization is not None:
         regularization = parameter("regularization")(regularization)
         check_non_negative(regularization, "regularization")

@@ -12,6 +12,7 @@ from kpp.embeddings.treatment_adjustment import AbstractAdjustment, BackDoor, Fr
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.tables import Schema, as_frame, as_names
 from kpp.typing import Leaf
+from kpp.wording import named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +89,7 @@ def read_frame(frame: Any, names: Mapping[str, Sequence[str]]) -> tuple[Any, lis
     for argument, wanted in names.items():
         missing = [name for name in wanted if name not in columns]
         if missing:
-            raise ValueError(f"`{argument}` must be columns of `frame`, got {missing}; it has {columns}")
+            raise ValueError(f"`{argument}` must be columns of `frame`, got {named(missing)}; it has {named(columns)}")
     return frame, columns
 
 

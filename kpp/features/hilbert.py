@@ -185,7 +185,7 @@ class HilbertSpace(AbstractFeatureKernel):
         x = jax.random.uniform(rng_key, (6, 2), minval=-1.0)
         yield cls(RBF(jnp.array([0.7, 1.2]), 1.3), (5, 4), jnp.array([1.5, 2.0])), x
         yield cls(Matern32(0.8), 6, 2.0, center=0.1), x
-        yield cls(Periodic(1.5, 1.2, 2.0), 3), x
+        yield cls(Periodic(1.5, variance=1.2, period=2.0), 3), x
 
     def _sines(self, x: Float[Array, "n d"], numbers: list[int]) -> Float[Array, "n q"]:
         from numpyro.contrib.hsgp.laplacian import eigenfunctions, sqrt_eigenvalues  # loaded on use

@@ -20,6 +20,7 @@ from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.stationary import RBF, Matern12, Matern32
 from kpp.priors import is_prior
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
+from kpp.wording import named
 
 __all__ = ["ProductKernel", "Selected", "SelectedTerm", "resolve_features"]
 
@@ -276,7 +277,7 @@ def _selected_as_numbers(selection: Selected | SelectedTerm, features: Sequence[
 def _resolve(feature: int | str, names: list[str]) -> int:
     if isinstance(feature, str):
         if feature not in names:
-            raise ValueError(f"`features` names {feature!r}, which is not among the features {names}")
+            raise ValueError(f"`features` names {feature!r}, which is not among the features {named(names)}")
         return names.index(feature)
     return _check_position(feature, len(names))
 

@@ -113,7 +113,7 @@ class Product(AbstractComposite):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
         """Yield a product that is a product kernel and one that is not, and points for them."""
         x = example_points(rng_key, 3)
-        yield cls((RBF(0.7, 2.0), Periodic(2.0, 0.5, period=1.7))), x
+        yield cls((RBF(0.7, 2.0), Periodic(2.0, variance=0.5, period=1.7))), x
         yield cls((Linear(0.5), Matern52(2.0))), x
 
 

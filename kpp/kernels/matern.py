@@ -51,8 +51,8 @@ class Matern(AbstractStationary):
 
     Args:
         lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
-        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
-        nu: :math:`\nu`, a positive number or a prior; the kernel tends to RBF as it grows.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior; by keyword.
+        nu: :math:`\nu`, a positive number or a prior, by keyword; the kernel tends to RBF as it grows.
 
     References:
         Rasmussen and Williams (2006), equation (4.14); NIST Digital Library of Mathematical
@@ -60,8 +60,8 @@ class Matern(AbstractStationary):
     """
 
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
-    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
-    nu: Leaf = eqx.field(converter=parameter("nu"), default=1.5)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0, kw_only=True)
+    nu: Leaf = eqx.field(converter=parameter("nu"), default=1.5, kw_only=True)
 
     def __check_init__(self) -> None:
         """Check that `nu` is positive."""

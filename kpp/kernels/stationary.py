@@ -217,16 +217,16 @@ class RationalQuadratic(AbstractStationary):
 
     Args:
         lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
-        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
-        alpha: :math:`\alpha`, a positive number or a prior; the kernel tends to RBF as it grows.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior; by keyword.
+        alpha: :math:`\alpha`, a positive number or a prior, by keyword; the kernel tends to RBF as it grows.
 
     References:
         Rasmussen and Williams (2006), equation (4.19).
     """
 
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
-    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
-    alpha: Leaf = eqx.field(converter=parameter("alpha"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0, kw_only=True)
+    alpha: Leaf = eqx.field(converter=parameter("alpha"), default=1.0, kw_only=True)
 
     def __check_init__(self) -> None:
         """Check that `alpha` is positive."""
@@ -249,16 +249,16 @@ class Periodic(AbstractProductKernel):
 
     Args:
         lengthscale: :math:`\ell`, without unit: one number or shape (d,), positive, or a prior.
-        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
-        period: p, in units of x: one number or shape (d,), positive, or a prior.
+        variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior; by keyword.
+        period: p, in units of x: one number or shape (d,), positive, or a prior; by keyword.
 
     References:
         Rasmussen and Williams (2006), equation (4.31), with one factor of this form per feature.
     """
 
     lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
-    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
-    period: Leaf = eqx.field(converter=parameter("period"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0, kw_only=True)
+    period: Leaf = eqx.field(converter=parameter("period"), default=1.0, kw_only=True)
 
     def __check_init__(self) -> None:
         """Check that lengthscales and periods are positive and that no variance is negative."""

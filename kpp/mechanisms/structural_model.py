@@ -22,6 +22,7 @@ from kpp.mechanisms.units import draw_units
 from kpp.priors import sample as draw_priors
 from kpp.typing import RngKey
 from kpp.validation import count
+from kpp.wording import named
 
 __all__ = ["StructuralModel"]
 
@@ -65,7 +66,9 @@ class StructuralModel(eqx.Module):
         given = dict(mechanisms or {})
         unknown = [name for name in given if name not in known]
         if unknown:
-            raise ValueError(f"`mechanisms` is given for {unknown}, which are not among the nodes {list(known.nodes)}")
+            raise ValueError(
+                f"`mechanisms` is given for {named(unknown)}, which are not among the nodes {named(known.nodes)}"
+            )
         self.graph = known
         self.mechanisms = {node: self._resolve(node, given.get(node), default) for node in known.topological_order()}
 
@@ -186,7 +189,7 @@ class StructuralModel(eqx.Module):
         missing = [name for name in (*self._parents(node), *self._causes(node), node) if name not in known]
         if missing:
             raise ValueError(
-                f"`training` must hold {missing} for the mechanism of {node!r}, got {list(known)}; "
+                f"`training` must hold {named(missing)} for the mechanism of {node!r}, got {named(known)}; "
                 "StructuralModel.draw takes the draws of latent variables"
             )
         return Training(self._inputs(node, known, common_length(known)), known[node])

@@ -11,6 +11,7 @@ from jaxtyping import Array
 from numpyro import distributions as dist
 
 from kpp.validation import as_targets, is_concrete
+from kpp.wording import named
 
 __all__ = ["check_support", "common_length", "read_columns"]
 
@@ -38,7 +39,7 @@ def read_columns(table: Any, names: Iterable[str], argument: str) -> dict[str, A
     unknown = [name for name in given if name not in allowed]
     if unknown:
         raise ValueError(
-            f"`{argument}` must have columns among {allowed}, got {unknown} too; select columns as in "
+            f"`{argument}` must have columns among {named(allowed)}, got {named(unknown)} too; select columns as in "
             f"`{argument}[[...]]`"
         )
     columns = {name: as_targets(table[name], name=f"{argument}[{name!r}]") for name in given}

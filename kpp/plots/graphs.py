@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from kpp.causal import CausalDAG
 
+#: The largest side of a new figure in inches: a larger image exceeds what matplotlib can draw.
+_LARGEST = 50.0
+
 
 def causal_graph(
     graph: CausalDAG,
@@ -51,7 +54,8 @@ def causal_graph(
     directed = graph.digraph
     positions = layered_positions(graph)
     rows = collections.Counter(step for step, _ in positions.values())
-    ax = _parts.axes_for(ax, height=1.2 + 1.1 * max(rows.values()), width=1.6 + 1.5 * len(rows))
+    height, width = 1.2 + 1.1 * max(rows.values()), 1.6 + 1.5 * len(rows)
+    ax = _parts.axes_for(ax, height=min(height, _LARGEST), width=min(width, _LARGEST))
     texts = {node: texts.get(node, node) for node in graph.nodes}
     size = (16 + 6 * max(map(len, texts.values()))) ** 2
     for nodes, style in ((graph.observed, "solid"), (graph.latent, "dashed")):
@@ -64,9 +68,9 @@ def causal_graph(
         circles.set_linestyle(style)
     nx.draw_networkx_labels(directed, positions, texts, font_size=9, font_color=_parts.INK, ax=ax)
     arrows = {"node_size": size, "edge_color": _parts.INK, "ax": ax}
-    for a, b in graph.edges:
-        bend = -0.3 * outer_side(positions, a, b)
-        nx.draw_networkx_edges(directed, positions, [(a, b)], connectionstyle=f"arc3,rad={bend}", **arrows)
+    for side in (-1, 0, 1):  # all edges of a bend at once: each call goes through all that is drawn
+        edges = [edge for edge in graph.edges if outer_side(positions, *edge) == side]
+        nx.draw_networkx_edges(directed, positions, edges, connectionstyle=f"arc3,rad={-0.3 * side}", **arrows)
     pairs = nx.DiGraph(sorted(graph.sort(pair) for pair in graph.bidirected))
     nx.draw_networkx_edges(
         pairs, positions, arrowstyle="<|-|>", style="dashed", connectionstyle="arc3,rad=0.4", **arrows

@@ -7,7 +7,8 @@ import xarray as xr
 
 from kpp.explanations import Explanation
 from kpp.report.convergence import flatten
-from kpp.report.numbers import interval, listed, number, short, short_name
+from kpp.report.numbers import interval, number, short, short_name
+from kpp.wording import listed
 
 __all__ = ["beeswarm", "calibration", "leave_one_out", "predictive_check", "priors_and_posteriors", "target"]
 

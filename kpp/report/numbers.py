@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fixed", "interval", "listed", "number", "short", "short_name", "signed"]
+__all__ = ["fixed", "interval", "number", "short", "short_name", "signed"]
 
 _MINUS = "\u2212"  # screen readers say it, and may leave out a hyphen
 _LONGEST = 60
@@ -49,9 +49,3 @@ def short_name(name: Any) -> str:
     """Return a name on one line, the middle of a long one left out."""
     text = " ".join(str(name).split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 20]} \u2026 {text[-17:]}"
-
-
-def listed(parts: Sequence[str], most: int) -> str:
-    """Join the first parts of a list by commas, and say how many others there are."""
-    more = f" and {len(parts) - most} more" if len(parts) > most else ""
-    return ", ".join(parts[:most]) + more

@@ -23,7 +23,7 @@ from kpp.causal import (
     minimal_adjustment_sets,
     optimal_adjustment_set,
 )
-from kpp.causal.graph import separating_sets
+from kpp.causal.graph import separation
 
 
 @pytest.fixture(scope="module", params=["small", pytest.param("random", marks=pytest.mark.slow)])
@@ -245,8 +245,8 @@ def ladder(rungs: int) -> CausalDAG:
 @pytest.mark.usefixtures("unchecked")
 def test_sets_come_with_polynomial_delay(monkeypatch):
     tests = []
-    look = separating_sets.d_separated
-    monkeypatch.setattr(separating_sets, "d_separated", lambda *arguments: tests.append(1) or look(*arguments))
+    look = separation.d_separated
+    monkeypatch.setattr(separation, "d_separated", lambda *arguments: tests.append(1) or look(*arguments))
     listed, counts = adjustment_sets(ladder(15), treatment="x", outcome="y"), []
     for _ in range(50):
         next(listed)

@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
-from kpp.causal import CausalDAG, CausalError, GraphSyntaxError
+from kpp.causal import CausalDAG, CausalError, GraphSyntaxError, as_graph, find_adjustment
 from kpp.plots import causal_graph
 
 CONFOUNDED = CausalDAG([("x", "y"), ("u", "x"), ("u", "y")], bidirected=[("x", "z")], latent="u")
@@ -43,6 +43,41 @@ def test_dot_and_dagitty_are_read():
     assert CausalDAG.from_dagitty(DAGITTY) == CONFOUNDED
 
 
+@pytest.mark.parametrize(
+    "mark", ["u", "l", "U", "latent", "unobserved", "Latent", "u=1", 'observed="no"', "u, observed"]
+)
+def test_each_mark_of_a_hidden_node_hides_it(mark):
+    """dagitty's parser has the four names in small letters; its older format has capitals."""
+    for read, header in ((CausalDAG.from_dagitty, "dag"), (CausalDAG.from_dot, "digraph")):
+        assert read(f'{header} {{ c [{mark}, pos="1,2"] c -> x; c -> y; x -> y }}').latent == {"c"}
+    with pytest.raises(CausalError):
+        find_adjustment(as_graph(f"dag {{ c [{mark}] c -> x c -> y x -> y }}"), treatment="x", outcome="y")
+
+
+@pytest.mark.parametrize(
+    "mark", ["e", "o", "a", "exposure", "outcome", "adjusted", "source", "target", 'label="U"', "Shape=box"]
+)
+def test_roles_and_drawing_leave_a_graph_unchanged(mark):
+    assert CausalDAG.from_dagitty(f"dag {{ x [{mark}] x -> y [beta=.3, Label=u] }}") == CausalDAG([("x", "y")])
+
+
+def test_html_labels_are_skipped():
+    table = '<<TABLE><TR><TD PORT="p">a &lt; b</TD></TR>\n</TABLE>>'
+    text = f'DiGraph {{ label=<<b>G</b>>; "25" [label= <(a)<SUB>4</SUB>>]; "25" -> x [label={table}] }}'
+    assert as_graph(text) == CausalDAG([("25", "x")])
+
+
+def test_a_dagitty_edge_with_both_directions_is_bidirected():
+    assert CausalDAG.from_dagitty("dag { a <- b [dir=both] }") == CausalDAG(bidirected=[("a", "b")])
+
+
+def test_attributes_of_a_networkx_graph_are_not_lost():
+    graph = nx.DiGraph([("u", "x")])
+    graph.add_node("u", observed="no")
+    with pytest.raises(CausalError, match=r"at the nodes \['u'\]: name the latent nodes in `latent`"):
+        CausalDAG(graph)
+
+
 def test_what_is_written_as_dot_is_read_as_it_was(brute):
     rng = np.random.default_rng(7)
     for graph in [CONFOUNDED, *(brute.random_graph(rng, latent=0.3) for _ in range(20))]:
@@ -65,6 +100,11 @@ def test_what_is_written_as_dot_is_read_as_it_was(brute):
         ("digraph { a [latent=perhaps] }", "the attribute `latent` of a must be true or false, got 'perhaps'"),
         ("digraph { a } b", "nothing may follow the graph, got 'b'"),
         ("digraph {\n a & b }", "line 2 of `text`: no DOT at '& b }'"),
+        ("digraph { a [label=<b<i>c</i>] }", "no DOT at '<b<i>c</i>"),
+        ("digraph { node [u]; a -> b }", r"write \['u'\] on each node"),
+        ("digraph { a -> b [lhead=cluster_1] }", r"the edge's attributes \['lhead'\] are unknown"),
+        ("digraph { a -> b [style=invis] }", "leave out each edge that is invisible or has no arrowhead"),
+        ("digraph { a [selected=true]; a -> b }", "selected nodes are not supported"),
     ],
 )
 def test_text_that_is_no_dot_is_refused_with_its_line(text, message):
@@ -78,6 +118,9 @@ def test_text_that_is_no_dot_is_refused_with_its_line(text, message):
         ("pdag { a -- b }", "must be a directed graph in dagitty"),
         ("dag { a -- b }", "the arrow must be -> or <- or <->, got --"),
         ("dag { a -> b; b [selected] }", r"selected nodes are not supported, got \['b'\]"),
+        ("dag { b [s] a -> b }", r"selected nodes are not supported, got \['b'\]"),
+        ("dag {\n a -> b\n c [hidden] }", r"line 3 of `text`: the node's attributes \['hidden'\] are unknown"),
+        ("dag { a -> b [latent] }", r"the edge's attributes \['latent'\] are unknown: write dir, or leave them out"),
     ],
 )
 def test_dagitty_that_is_no_causal_graph_is_refused(text, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from itertools import pairwise
 
 import networkx as nx
 import numpy as np
@@ -11,12 +12,15 @@ import pytest
 from kpp.causal import (
     CausalDAG,
     CausalError,
+    CausalOrder,
     CycleError,
     LatentNodeError,
     TreatmentIsOutcomeError,
     UnknownNodeError,
     UnreachableOutcomeError,
     check_effect,
+    find_adjustment,
+    identify,
 )
 
 FRONT_DOOR = CausalDAG([("x", "m"), ("m", "y")], bidirected=[("x", "y")])
@@ -175,3 +179,40 @@ def test_a_canonical_graph_names_hidden_causes_after_their_edges():
     assert set(FRONT_DOOR.canonical().edges) == {("x", "m"), ("m", "y"), ("x <-> y", "x"), ("x <-> y", "y")}
     taken = CausalDAG(nodes=["x <-> y"], bidirected=[("x", "y")])
     assert set(taken.canonical().edges) == {("x <-> y'", "x"), ("x <-> y'", "y")}
+
+
+NAMES = [f"x{place}" for place in range(1600)]
+CHAIN = CausalDAG(list(pairwise(NAMES)))
+# The chain, a hidden cause of its ends and of all steps between: no set adjusts, and the path and the hedge are long.
+TIED = CausalDAG(CHAIN.edges, bidirected=[*CHAIN.edges, (NAMES[0], NAMES[-1])])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: CHAIN.parents("z"),
+        lambda: CHAIN.parents([f"z{name}" for name in NAMES]),
+        lambda: CHAIN.d_separated(NAMES, NAMES),
+        lambda: CausalDAG([*CHAIN.edges, (NAMES[-1], NAMES[0])]),
+        lambda: CausalDAG(nodes=[*NAMES, *range(1600)]),
+        lambda: CausalOrder([*NAMES, *NAMES]),
+        lambda: identify(CHAIN, treatment=NAMES[1:], outcome=NAMES[0], given=NAMES[2:]),
+        lambda: find_adjustment(CHAIN, treatment=NAMES[1:], outcome=NAMES[0]),
+        lambda: identify(TIED, treatment=NAMES[0], outcome=NAMES[-1]),
+        lambda: find_adjustment(TIED, treatment=NAMES[0], outcome=NAMES[-1]),
+        lambda: find_adjustment(CHAIN, treatment="x0", outcome="x1", columns=["y"]),
+        lambda: CHAIN.hide(NAMES[1:]).collider_partition(NAMES[-1]),
+    ],
+)
+def test_messages_about_many_nodes_are_short(ask):
+    with pytest.raises(CausalError) as caught:
+        ask()
+    assert len(str(caught.value)) < 2500
+
+
+def test_a_cut_message_says_how_many_names_it_leaves_out():
+    with pytest.raises(
+        UnknownNodeError, match=r"no node of the graph: \['z'\]; its nodes are \['x0', .* 'x19' and 1580"
+    ) as caught:
+        CHAIN.parents("z")
+    assert caught.value.known == tuple(NAMES)

@@ -14,7 +14,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import kpp
-from kpp.causal import CausalDAG, CausalError, NotCoveredError
+from kpp.causal import CausalDAG, CausalError, NotCoveredError, identify
 from kpp.effects import effective_rows
 from kpp.effects.of_fit import EffectOptions
 from kpp.effects.question import EffectQuestion
@@ -223,6 +223,36 @@ def test_little_overlap_is_told(fit):
         kpp.causal_effect(KEY, fit, GRAPH, **NAMES, at=[0.0, 5.0])
 
 
+@pytest.mark.parametrize("edges", [[("y", "t")], [("z", "t"), ("z", "y")], [("t", "z"), ("y", "z")]])
+def test_a_treatment_without_a_path_to_the_outcome_has_a_flat_curve(edges):
+    """The mean outcome, with the standard error of a Bayesian bootstrap: sd / sqrt(n + 1)."""
+    graph = CausalDAG(edges, bidirected=[("t", "y")])
+    effect = kpp.causal_effect(KEY, TABLE, graph, **NAMES, num_draws=4000, derivative=True)
+    assert not effect.contrast(1.0, 0.0).any() and not effect.average_derivative.any()
+    y, curve = TABLE["y"].to_numpy(), effect.summary()
+    np.testing.assert_allclose(curve["mean"], y.mean(), atol=4 * y.std() / np.sqrt(len(y) * 4000))
+    np.testing.assert_allclose(curve["sd"], y.std() / np.sqrt(len(y) + 1), rtol=0.06)
+    assert effect.dataset.attrs["estimand"] == str(identify(graph, treatment="t", outcome="y")) == "P(y | do(t)) = P(y)"
+    assert not effect.refute(KEY, "subset").contrast(1.0, 0.0).any()
+
+
+def test_a_flat_curve_is_that_of_its_subgroup_and_its_kind_of_values():
+    graph, rows = CausalDAG([("y", "t")]), np.arange(len(TABLE)) < 30
+    table = TABLE.assign(t=np.where(TABLE["t"] > 0, "yes", "no"), y=TABLE["y"] > 0)
+    effect = kpp.causal_effect(KEY, table, graph, **NAMES, rows=rows, at=["yes"])
+    assert effect.dataset["treatment"].to_numpy().tolist() == ["yes"] and effect.dataset["effective_rows"].item() == 30
+    np.testing.assert_allclose(effect.draws.mean(), table["y"][:30].mean(), atol=0.02)
+    with pytest.raises(
+        ValueError, match=r"got 'no'; it has \['yes'\]. Give .* kpp.causal_effect\(..., at=\['no', ...\]"
+    ):
+        effect.contrast("yes", "no")
+    numbers = kpp.causal_effect(KEY, table.assign(t=TABLE["z"]), graph, **NAMES)
+    with pytest.raises(
+        ValueError, match=r"`value` must be .*, got 1.0; it has 20 values from -1.\d+ to 1.\d+. Give .*at="
+    ):
+        numbers.contrast(1.0, 0.0)
+
+
 def refused(**changes):
     arguments = {"data": TABLE, "graph": GRAPH, **NAMES} | changes
     return kpp.causal_effect(KEY, arguments.pop("data"), arguments.pop("graph"), **arguments)
@@ -231,6 +261,11 @@ def refused(**changes):
 CASES = {
     "not measured": ({"data": TABLE.drop(columns="z")}, NotCoveredError, "no embedding covers"),
     "no frame": ({"data": TABLE.to_numpy()}, TypeError, "`data` must be a kpp.Fit or a data frame"),
+    "no effect, not measured": (
+        {"data": TABLE.drop(columns="t"), "graph": CausalDAG([("y", "t")])},
+        CausalError,
+        "must hold the treatment and the outcome, lacks \\['t'\\]",
+    ),
     "unknown column": ({"treatment": "dose"}, CausalError, "dose"),
     "a constant treatment": ({"data": TABLE.assign(t=1.0)}, ValueError, "a column 't' with one value in all 120 rows"),
     "missing values": ({"data": TABLE.assign(y=np.nan)}, ValueError, "missing"),

@@ -78,7 +78,7 @@ def test_functions_and_variances_are_those_of_numpyro(base):
 
 
 def test_any_smoothness_is_that_of_the_closed_form():
-    general, closed = (HilbertSpace(base, 9, 4.0) for base in (Matern(0.8, 1.3, nu=1.5), Matern32(0.8, 1.3)))
+    general, closed = (HilbertSpace(base, 9, 4.0) for base in (Matern(0.8, variance=1.3, nu=1.5), Matern32(0.8, 1.3)))
     np.testing.assert_allclose(features(general, X[1]), features(closed, X[1]), rtol=1e-12)
 
 
@@ -92,7 +92,7 @@ def test_a_lengthscale_for_each_feature_is_a_change_of_units():
 @pytest.mark.slow_variants("0.3-40", "5.0-6")
 @pytest.mark.parametrize(("lengthscale", "num_basis"), [(1.0, 12), (0.3, 40), (5.0, 6)])
 def test_periodic_has_the_coefficients_of_bessel_functions(lengthscale, num_basis):
-    kernel = Periodic(lengthscale, 1.4, 0.7)
+    kernel = Periodic(lengthscale, variance=1.4, period=0.7)
     approximate, x = HilbertSpace(kernel, num_basis), X[1]
     np.testing.assert_allclose(*grams(approximate, kernel, x), atol=1e-8)
     order = np.arange(num_basis)
@@ -102,14 +102,14 @@ def test_periodic_has_the_coefficients_of_bessel_functions(lengthscale, num_basi
 
 
 def test_periodic_multiplies_features():
-    kernel = Periodic(np.array([1.0, 2.0]), 1.4, np.array([0.7, 3.0]))
+    kernel = Periodic(np.array([1.0, 2.0]), variance=1.4, period=np.array([0.7, 3.0]))
     np.testing.assert_allclose(*grams(HilbertSpace(kernel, (14, 10)), kernel, X[2]), atol=1e-8)
 
 
 KERNELS = {
     "rbf": lambda scale: HilbertSpace(RBF(scale, 1.3), 12, 2.0),
     "matern": lambda scale: HilbertSpace(Matern32(scale, 1.3), 12, 2.0),
-    "periodic": lambda scale: HilbertSpace(Periodic(scale, 1.3, 0.9), 9),
+    "periodic": lambda scale: HilbertSpace(Periodic(scale, variance=1.3, period=0.9), 9),
 }
 
 

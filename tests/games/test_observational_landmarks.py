@@ -36,7 +36,7 @@ BACKGROUND[:, 2] += 0.8 * BACKGROUND[:, 1]
 X, POINTS, ALPHA = BACKGROUND[:3] + [0, 0.2, -0.1], BACKGROUND[5:12], RNG.normal(size=7)
 LENGTHSCALE = np.array([1.0, 0.7, 1.4])
 SMOOTH = RBF(lengthscale=LENGTHSCALE, variance=1.7)
-MIXED = ProductKernel((Categorical(0.4), Linear(), Periodic(1.3, 4.0))) * 0.6
+MIXED = ProductKernel((Categorical(0.4), Linear(), Periodic(1.3, variance=4.0))) * 0.6
 GIVEN = ProductKernel((Categorical(0.4), RBF(0.7), RBF(1.4)))
 # A jitter of 1e-10 replaces the section at x by that of a ridge regression at the landmarks, whose weights can be in
 # the thousands where x is not a landmark; the difference is their product.

@@ -17,8 +17,8 @@ CURVATURES = {
     "rbf": (RBF(0.5, 2.0), -1.0),
     "matern32": (Matern32(0.5, 2.0), -3.0),
     "matern52": (Matern52(0.5, 2.0), -5.0 / 3.0),
-    "rational_quadratic": (RationalQuadratic(0.5, 2.0, alpha=0.8), -1.0),
-    "periodic": (Periodic(0.5, 2.0, period=1.7), -4.0 * (np.pi / 1.7) ** 2),
+    "rational_quadratic": (RationalQuadratic(0.5, variance=2.0, alpha=0.8), -1.0),
+    "periodic": (Periodic(0.5, variance=2.0, period=1.7), -4.0 * (np.pi / 1.7) ** 2),
 }
 
 

@@ -47,7 +47,7 @@ def test_values_and_slopes_in_nu_are_those_of_scipy(nu):
 @pytest.mark.slow_variants("1/2", "5/2")
 @pytest.mark.parametrize(("nu", "closed_form"), CLOSED_FORMS, ids=["1/2", "3/2", "5/2"])
 def test_values_and_derivatives_are_those_of_the_closed_forms(nu, closed_form, x):
-    kernel = Matern(0.6, 1.3, nu)
+    kernel = Matern(0.6, variance=1.3, nu=nu)
     for point in (x[0], x[2], x[0] + 1e-3):
         both = derivatives(kernel, point, x[0]), derivatives(closed_form, point, x[0])
         for found, expected in zip(*both, strict=True):

@@ -61,7 +61,7 @@ def test_evaluation_of_a_third_party_kernel_names_them_too(use, x, third_party):
 
 @pytest.mark.parametrize("member", ["scale", "restrict", "factors", "split_scale"])
 @pytest.mark.parametrize(
-    "kernel", [RBF(PRIOR, PRIOR), Periodic(PRIOR, PRIOR), PRIOR * Categorical(0.5), RBF(PRIOR).on(0)], ids=repr
+    "kernel", [RBF(PRIOR, PRIOR), Periodic(PRIOR, variance=PRIOR), PRIOR * Categorical(0.5), RBF(PRIOR).on(0)], ids=repr
 )
 def test_so_do_the_methods_of_product_kernels(kernel, member, x):
     arguments = {"restrict": (np.ones(3, dtype=bool),), "factors": (x, x), "split_scale": ()}

@@ -75,7 +75,7 @@ def test_restrictions_of_restrictions(sum_of_products, x, compiled, tolerance):
 
 
 def test_composites_of_one_term_are_product_kernels(x, compiled, tolerance):
-    kernel = 2.0 * (RBF(ARD, 1.3) * Periodic(ARD, 0.5))
+    kernel = 2.0 * (RBF(ARD, 1.3) * Periodic(ARD, variance=0.5))
     assert float(kernel.scale) == pytest.approx(1.3)
     rbf, periodic = compiled.factors(RBF(ARD), x[:4], x), compiled.factors(Periodic(ARD), x[:4], x)
     np.testing.assert_allclose(compiled.factors(kernel, x[:4], x), rbf * periodic, **tolerance())
@@ -106,10 +106,10 @@ def test_products_of_sums_are_multiplied_out(kernel, count, x, tolerance):
     [
         (ProductKernel((RBF(0.7, 2.0), Matern52(1.0, 3.0))), 6.0),
         (ProductKernel((2.0 * (3.0 * RBF(0.7, 2.0)), RBF())), 12.0),
-        (ProductKernel((RBF(0.7, 2.0) * Categorical(0.5, 3.0), RationalQuadratic(1.0, 0.5))), 3.0),
+        (ProductKernel((RBF(0.7, 2.0) * Categorical(0.5, 3.0), RationalQuadratic(1.0, variance=0.5))), 3.0),
         (ProductKernel((Linear(2.0) + 3.0, Polynomial(2, variance=5.0))), 5.0),
         (Matern52(1.0, 2.0).on(1), 2.0),
-        (ProductKernel((Constant(2.0), Periodic(1.0, 3.0))), 6.0),
+        (ProductKernel((Constant(2.0), Periodic(1.0, variance=3.0))), 6.0),
         (ProductKernel((Matern52(1.0, 2.0).on(0), RBF())), 2.0),
     ],
     ids=repr,

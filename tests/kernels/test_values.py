@@ -34,7 +34,7 @@ SCIKIT_LEARN = {
     "matern12": (Matern12(ARD, 1.3), 1.3 * sk.Matern(ARD, nu=0.5)),
     "matern32": (Matern32(ARD), sk.Matern(ARD, nu=1.5)),
     "matern52": (Matern52(0.7), sk.Matern(0.7, nu=2.5)),
-    "matern": (Matern(ARD, 1.3, nu=0.8), 1.3 * sk.Matern(ARD, nu=0.8)),
+    "matern": (Matern(ARD, variance=1.3, nu=0.8), 1.3 * sk.Matern(ARD, nu=0.8)),
     "rational_quadratic": (RationalQuadratic(0.7, alpha=0.8), sk.RationalQuadratic(0.7, alpha=0.8)),
     "linear": (Linear() + 0.25, sk.DotProduct(sigma_0=0.5)),
     "constant": (Constant(0.7), sk.ConstantKernel(0.7)),
@@ -81,7 +81,7 @@ def test_periodic_is_a_product_over_features(x, tolerance):
     lengthscale, period = np.array([0.5, 1.0, 3.0]), np.array([1.0, 2.0, 0.5])
     difference = np.asarray(x)[:, None, :] - np.asarray(x)[None, :, :]
     expected = 1.3 * np.exp(-2 * np.sum((np.sin(np.pi * difference / period) / lengthscale) ** 2, axis=-1))
-    np.testing.assert_allclose(Periodic(lengthscale, 1.3, period).gram(x), expected, **tolerance())
+    np.testing.assert_allclose(Periodic(lengthscale, variance=1.3, period=period).gram(x), expected, **tolerance())
 
 
 def test_polynomial_like_scikit_learn(x, tolerance):
@@ -110,3 +110,10 @@ def test_one_kernel_for_each_feature(x, compiled, tolerance):
     some, matrix, _ = compiled.matrices(kernel, x)
     np.testing.assert_allclose(matrix, expected, **tolerance())
     np.testing.assert_allclose(some, expected[:4], **tolerance())
+
+
+@pytest.mark.parametrize("kernel", [Periodic, Matern, RationalQuadratic])
+def test_a_second_number_without_a_name_is_refused_where_it_could_be_the_period_or_the_smoothness(kernel):
+    for numbers in ((1.0, 7.0), (0.8, 1.2, 3.0)):
+        with pytest.raises(TypeError, match="from 1 to 2 positional arguments"):
+            kernel(*numbers)

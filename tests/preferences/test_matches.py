@@ -259,7 +259,10 @@ X = np.zeros((3, 2))
         (lambda: Matches.from_counts(X, [0], [1], [1], [-1]), "`losses` must count matches, got -1 in row 0"),
         (lambda: Matches.from_counts(X, [0], [1], [0], [0]), "must count a match in each row, got none in row 0"),
         (lambda: Matches.from_tables(ITEMS, TABLE, winner="won"), "`matches` lacks the columns \\['won'\\]"),
-        (lambda: Matches.from_tables(ITEMS, TABLE, contexts="loser"), "`contexts` must be a list of names.*, got str 'loser'"),
+        (
+            lambda: Matches.from_tables(ITEMS, TABLE, contexts="loser"),
+            "`contexts` must be a list of names.*, got str 'loser'",
+        ),
         (lambda: Matches.from_tables(ITEMS, TABLE, contexts=["day"]), "`matches` lacks the columns \\['day'\\]"),
         (lambda: Matches.from_tables(ITEMS, TABLE, tie="loser"), "`matches` must hold 1 and 0 in column 'loser'"),
         (lambda: Matches.from_tables(ITEMS, [[0, 1]]), "`matches` must be a data frame, got list"),

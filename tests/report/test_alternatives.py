@@ -6,7 +6,8 @@ import numpy as np
 import xarray as xr
 
 from kpp.report import alternatives
-from kpp.report.numbers import fixed, listed, number, short_name, signed
+from kpp.report.numbers import fixed, number, short_name, signed
+from kpp.wording import listed
 
 
 def test_the_target_is_described_by_its_quartiles():

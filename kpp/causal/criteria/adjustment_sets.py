@@ -20,8 +20,9 @@ from kpp.causal.criteria.causal_paths import causal_nodes, directed_path, forbid
 from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
-from kpp.causal.graph.separating_sets import minimal_separators, separators, some_separator
-from kpp.causal.graph.separation import Path, d_connecting_path
+from kpp.causal.graph.separating_sets import between, minimal_separators
+from kpp.causal.graph.separation import Path, d_connecting_path, some_separator
+from kpp.wording import brief, named
 
 CLOSES_NONCAUSAL = "an adjustment set closes every proper path that is not causal"
 CLOSES_BACKDOOR = "a back-door set closes every path into a treatment"
@@ -47,7 +48,7 @@ class CriterionCheck:
     def __str__(self) -> str:
         if self.holds:
             return "holds"
-        shown = "this does not hold" if self.witness is None else f"see the path {self.witness}"
+        shown = "this does not hold" if self.witness is None else f"see the path {brief(self.witness)}"
         return f"{self.criterion}; {shown}"
 
 
@@ -142,7 +143,13 @@ def adjustment_sets(
     required = required_nodes(graph, include, offered_nodes(graph, within), treatments | outcomes)
     allowed = allowed_nodes(graph, treatments, outcomes, within)
     backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
-    return separators(backdoor, treatments, outcomes, required, allowed)
+    # Algorithm ListSep (van der Zander, Liskiewicz and Textor, 2019, section 3): a branch with a set in it is followed.
+    return between(
+        backdoor,
+        required,
+        allowed,
+        lambda least, most: some_separator(backdoor, treatments, outcomes, least, most) is not None,
+    )
 
 
 def minimal_adjustment_sets(
@@ -225,7 +232,7 @@ def required_nodes(
     """Return the nodes that each set must hold; they must be among the nodes that it may hold."""
     required = as_observed(graph, include, "include", others)
     if not required <= offered:
-        raise CausalError(f"`include` must be part of `within`, which lacks {graph.sort(required - offered)}")
+        raise CausalError(f"`include` must be part of `within`, which lacks {named(graph.sort(required - offered))}")
     return required
 
 
@@ -237,7 +244,7 @@ def check_adjustable(
     if some_separator(backdoor, treatments, outcomes, frozenset(), allowed) is None:
         candidate = backdoor.ancestors(treatments | outcomes) & allowed
         path = d_connecting_path(backdoor, treatments, outcomes, candidate)
-        effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)}"
+        effect = f"the effect of {named(graph.sort(treatments))} on {named(graph.sort(outcomes))}"
         raise NoAdjustmentError(f"no set of allowed nodes adjusts for {effect}", CLOSES_NONCAUSAL, path)
 
 

@@ -28,6 +28,7 @@ from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import check_question
 from kpp.causal.graph.separating_sets import between
 from kpp.causal.graph.separation import reachable
+from kpp.wording import named
 
 MEETS_CAUSAL = "a front-door set meets every directed path from a treatment to an outcome"
 UNCONFOUNDED = "no back-door path from a treatment to a node of a front-door set is open"
@@ -95,8 +96,8 @@ def frontdoor_set(
     if _admits(graph, treatments, outcomes, required, largest):
         return largest
     failed = is_frontdoor_set(graph, treatment=treatments, outcome=outcomes, mediators=largest | required)
-    effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)}"
-    wanted = f" that holds {graph.sort(required)}" if required else ""
+    effect = f"the effect of {named(graph.sort(treatments))} on {named(graph.sort(outcomes))}"
+    wanted = f" that holds {named(graph.sort(required))}" if required else ""
     raise NoAdjustmentError(
         f"{effect} has no front-door set of allowed nodes{wanted}", failed.criterion, failed.witness
     )

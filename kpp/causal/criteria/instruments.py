@@ -30,6 +30,7 @@ from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import check_disjoint, check_question
 from kpp.causal.graph.separation import d_separated, nearest_separators
+from kpp.wording import named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,4 +146,4 @@ def _single_effect(
 
 def _check_single(graph: CausalDAG, argument: str, nodes: frozenset[str]) -> None:
     if len(nodes) != 1:
-        raise CausalError(f"`{argument}` must be one node, got {graph.sort(nodes)}")
+        raise CausalError(f"`{argument}` must be one node, got {named(graph.sort(nodes))}")

@@ -8,8 +8,8 @@ from kpp.causal.criteria.adjustment_sets import allowed_nodes, check_adjustable,
 from kpp.causal.errors import NoOptimalSetError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import check_effect
-from kpp.causal.graph.separating_sets import boundary, moral_graph, reached, some_separator
-from kpp.causal.graph.separation import d_connecting_path, d_separated
+from kpp.causal.graph.separating_sets import boundary, moral_graph, reached
+from kpp.causal.graph.separation import d_connecting_path, d_separated, some_separator
 
 
 def optimal_adjustment_set(

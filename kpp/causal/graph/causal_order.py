@@ -8,6 +8,7 @@ from typing import Any
 
 from kpp.causal.errors import CausalError
 from kpp.serialization import data_class
+from kpp.wording import named
 
 __all__ = ["CausalOrder"]
 
@@ -40,7 +41,7 @@ class CausalOrder:
         names = [name for group in found for name in group]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if not found or not all(found) or repeated:
-            what = f"{repeated} more than once" if repeated else f"{list(found)}"
+            what = f"{named(repeated)} more than once" if repeated else named(found)
             raise CausalError(f"`groups` must hold groups of at least one name, each name once, got {what}")
         flags = (confounded,) * len(found) if isinstance(confounded, bool) else tuple(map(bool, confounded))
         if len(flags) != len(found):

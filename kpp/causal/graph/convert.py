@@ -8,21 +8,31 @@ from typing import Any
 import networkx as nx
 
 from kpp.causal.errors import CausalError
+from kpp.wording import named
 
 
 def as_edges(edges: Any) -> tuple[list[Any], list[Any]]:
     """Return the nodes (none for pairs) and the directed edges in any form of edges that `CausalDAG` takes.
 
-    Raises CausalError if a `networkx.DiGraph` is not directed or has several edges between two nodes.
+    Raises CausalError if a `networkx.DiGraph` is not directed, has several edges between two nodes, or has attributes
+    of nodes that say which are latent.
     """
     if isinstance(edges, nx.Graph):
         if not edges.is_directed() or edges.is_multigraph():
             raise CausalError(f"`edges` must be a networkx.DiGraph, got {type(edges).__name__}")
+        marked = [node for node, said in edges.nodes(data=True) if {"latent", "unobserved", "observed"} & said.keys()]
+        if marked:
+            raise CausalError(
+                f"`edges` must be plain, got attributes about what is observed at the nodes {named(marked)}: name the "
+                "latent nodes in `latent`, and remove the attributes"
+            )
         return list(edges), list(edges.edges)
     if isinstance(edges, Mapping):
         wrong = [cause for cause, effects in edges.items() if isinstance(effects, str)]
         if wrong:
-            raise CausalError(f"`edges` must map each cause to a collection of effects, got a string for {wrong}")
+            raise CausalError(
+                f"`edges` must map each cause to a collection of effects, got a string for {named(wrong)}"
+            )
         return list(edges), [(cause, effect) for cause, effects in edges.items() for effect in effects]
     return [], list(edges)
 
@@ -66,7 +76,7 @@ def from_numpyro(
     parents, kinds = relations["sample_sample"], relations["sample_dist"]
     factors = [site for site, kind in kinds.items() if kind == "Unit"]
     if factors:
-        raise CausalError(f"`model` must be a product of its sites' distributions, got the factors {factors}")
+        raise CausalError(f"`model` must be a product of its sites' distributions, got the factors {named(factors)}")
     graph: nx.DiGraph = nx.DiGraph()
     graph.add_nodes_from(parents)
     graph.add_edges_from((cause, site) for site, causes in parents.items() for cause in causes)
@@ -84,7 +94,7 @@ def _of_plate(graph: nx.DiGraph, plates: Mapping[str, Sequence[str]], plate: str
     inside = {site for name, sites in plates.items() if name.replace("__CLONE", "") == plate for site in sites}
     if not inside:
         raise CausalError(
-            f"`plate` must be a plate of the model with sites in it, one of {list(plates)}, got {plate!r}"
+            f"`plate` must be a plate of the model with sites in it, one of {named(plates)}, got {plate!r}"
         )
     caused = inside.union(*(nx.descendants(graph, site) for site in inside))
     return nx.DiGraph(graph.subgraph(caused))

@@ -18,6 +18,7 @@ from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
 from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
 from kpp.notebook import escaped
 from kpp.serialization import written_as_text
+from kpp.wording import named
 
 
 @written_as_text(to_dot)
@@ -56,7 +57,7 @@ class CausalDAG:
         graph.add_nodes_from(node for pair in hidden for node in pair)
         strange = [node for node in graph if not isinstance(node, str) or not node]
         if strange:
-            raise CausalError(f"`nodes` and `edges` must hold non-empty strings as names, got {strange}")
+            raise CausalError(f"`nodes` and `edges` must hold non-empty strings as names, got {named(strange)}")
         if not nx.is_directed_acyclic_graph(graph):
             cycle = [cause for cause, _ in nx.find_cycle(graph)]
             raise CycleError([*cycle, cycle[0]])

@@ -29,7 +29,8 @@ def as_graph(graph: Any) -> CausalDAG | CausalOrder:
     if isinstance(graph, CausalDAG | CausalOrder):
         return graph
     if isinstance(graph, str):
-        return CausalDAG.from_dot(graph) if "digraph" in graph.partition("{")[0] else CausalDAG.from_dagitty(graph)
+        header = graph.partition("{")[0].lower()
+        return CausalDAG.from_dot(graph) if "digraph" in header else CausalDAG.from_dagitty(graph)
     if not hasattr(graph, "__iter__"):
         raise wrong_kind(graph, "graph", ["a causal graph", "a text", "edges"])
     return CausalDAG(graph)

@@ -9,35 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kpp.causal.graph.mixed_graph import MixedGraph
-from kpp.causal.graph.separation import d_separated
 
 #: An undirected graph: the neighbours of each node.
 Moral = dict[str, set[str]]
-
-
-def some_separator(
-    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
-) -> frozenset[str] | None:
-    """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
-
-    If any set separates them, the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3): Z =
-    An(x, y, include) & within. Here and below `within` holds `include` and no nodes of x or y.
-    """
-    candidate = graph.ancestors(x | y | include) & within
-    return candidate if d_separated(graph, x, y, candidate) else None
-
-
-def separators(
-    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
-) -> Iterator[frozenset[str]]:
-    """Yield every set between `include` and `within` that separates `x` from `y`.
-
-    The search branches on one node after the other, leaving it out or taking it in. It follows a branch only if
-    `some_separator` finds a set in it: algorithm ListSep of van der Zander, Liskiewicz and Textor (2019), section 3.
-    """
-    yield from between(
-        graph, include, within, lambda required, allowed: some_separator(graph, x, y, required, allowed) is not None
-    )
 
 
 def minimal_separators(

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
+from kpp.wording import named
 
 #: A node, and whether the last edge of the search points at it.
 State = tuple[str, bool]
@@ -68,7 +69,9 @@ def d_connecting_path(
     sources, targets = as_nodes(graph, x, "x"), as_nodes(graph, y, "y")
     closed = as_nodes(graph, given, "given")
     check_disjoint(x=sources, y=targets, given=closed)
-    came_from = _search(graph, sources, targets, closed)
+    if not targets:
+        return None
+    came_from = _search(graph, sources, targets, closed, graph.ancestors(closed))
     # A walk found by breadth-first search visits no node twice: a walk that did would not be a shortest one.
     ends = [state for state in came_from if state[0] in targets]
     return _trace(came_from, ends[0]) if ends else None
@@ -91,8 +94,7 @@ def reachable(graph: MixedGraph, x: str | Collection[str], given: str | Collecti
     """
     sources, closed = as_nodes(graph, x, "x"), as_nodes(graph, given, "given")
     check_disjoint(x=sources, given=closed)
-    came_from = _search(graph, sources, frozenset(), closed)
-    return frozenset(node for node, _ in came_from if node not in closed)
+    return frozenset(on_open_walks(graph, sources, closed) - closed)
 
 
 def d_separated(
@@ -113,7 +115,10 @@ def d_separated(
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
     """
-    return d_connecting_path(graph, x, y, given) is None
+    sources, targets = as_nodes(graph, x, "x"), as_nodes(graph, y, "y")
+    closed = as_nodes(graph, given, "given")
+    check_disjoint(x=sources, y=targets, given=closed)
+    return not targets or targets.isdisjoint(on_open_walks(graph, sources, closed, targets=targets))
 
 
 def minimal_separator(
@@ -187,12 +192,48 @@ def nearest_separators(
     """
     ancestral = graph.ancestors(x | y | include)
     start = allowed & ancestral
-    from_x = {node for node, _ in _search(graph, x, frozenset(), start, ancestral)}
+    from_x = on_open_walks(graph, x, start, ancestral)
     if from_x & y:
         return None
     near = start & (from_x | include)
-    from_y = {node for node, _ in _search(graph, y, frozenset(), near, ancestral)}
+    from_y = on_open_walks(graph, y, near, ancestral)
     return near, near & (from_y | include)
+
+
+def some_separator(
+    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
+) -> frozenset[str] | None:
+    """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
+
+    If any set separates them, the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3): Z =
+    An(x, y, include) & within. `within` holds `include` and no nodes of x or y.
+    """
+    candidate = graph.ancestors(x | y | include) & within
+    return candidate if d_separated(graph, x, y, candidate) else None
+
+
+def on_open_walks(
+    graph: MixedGraph,
+    sources: frozenset[str],
+    closed: frozenset[str],
+    inside: frozenset[str] | None = None,
+    targets: frozenset[str] = frozenset(),
+) -> set[str]:
+    """Return the nodes on open walks from some nodes, with the closed nodes at which the walks end or turn.
+
+    The closed nodes among them are those that the other closed nodes do not separate from the sources.
+
+    Args:
+        graph: The graph.
+        sources: The nodes to start from.
+        closed: The nodes conditioned on.
+        inside: The nodes that the walks may visit, all by default; it must hold the ancestors of each of its nodes.
+        targets: Nodes at which the search stops: once it reaches one of them, the other nodes may be missing.
+
+    Returns:
+        The nodes.
+    """
+    return {node for node, _ in _search(graph, sources, targets, closed, closed, inside)}
 
 
 def _checked(
@@ -207,7 +248,7 @@ def _checked(
     allowed = graph.observed if within is None else as_nodes(graph, within, "within")
     check_disjoint(x=first, y=second, include=required)
     if not required <= allowed:
-        raise CausalError(f"`include` must hold nodes that are allowed, got {sorted(required - allowed)}")
+        raise CausalError(f"`include` must hold nodes that are allowed, got {named(graph.sort(required - allowed))}")
     return first, second, required, allowed - first - second
 
 
@@ -216,23 +257,26 @@ def _search(
     sources: frozenset[str],
     targets: frozenset[str],
     closed: frozenset[str],
+    opened: frozenset[str],
     inside: frozenset[str] | None = None,
 ) -> dict[State, tuple[State, str] | None]:
     """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them.
 
-    If `inside` is given, the walks stay in it; it must hold the ancestors of each of its nodes.
+    `opened` holds the colliders at which a walk may go on. With the ancestors of the closed nodes, a shortest walk is a
+    path. With the closed nodes alone, which are known without a search, the same nodes are reached: the walk goes down
+    from a collider to the closed node and back up (the "Bayes ball"; Shachter, 1998). If `inside` is given, the walks
+    stay in it; it must hold the ancestors of each of its nodes.
     """
-    opened = graph.ancestors(closed)
-    starts = [(node, False) for node in graph.nodes if node in sources]
+    starts = [(node, False) for node in graph.sort(sources)]
     came_from: dict[State, tuple[State, str] | None] = dict.fromkeys(starts)
     queue = deque(starts)
     while queue:
         state = node, pointed_at = queue.popleft()
-        for arrow, other in graph.neighbors(node):
-            collider = pointed_at and arrow != "->"
-            passes = node in sources or (node in opened if collider else node not in closed)
+        down = node in sources or node not in closed
+        up = node in opened if pointed_at and node not in sources else down  # at a collider, if the walk came down
+        for arrow, other in graph.neighbors(node) if up or down else ():
             following = other, arrow != "<-"
-            if passes and following not in came_from and (inside is None or other in inside):
+            if (down if arrow == "->" else up) and following not in came_from and (inside is None or other in inside):
                 came_from[following] = state, arrow
                 if other in targets:
                     return came_from

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from kpp.causal.errors import GraphSyntaxError
 from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.wording import named
 
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)
@@ -22,7 +23,27 @@ _TOKEN = re.compile(
     |(?P<word>[\w.]+|-[\d.]+)""",
     re.VERBOSE | re.DOTALL,
 )
+_HTML = re.compile(r"(?P<word><(?:[^<>]|<[^<>]*>)*>)")
 _TRUE, _FALSE = {"", "1", "true", "yes"}, {"0", "false", "no"}
+#: The attributes of nodes that change a causal graph, with dagitty's short names. dagitty reads small letters only; its
+#: older format has capitals. So capitals are read as small letters, in all names of attributes.
+_LATENT, _SELECTED = {"latent", "l", "unobserved", "u"}, {"selected", "s"}
+#: The attributes of dagitty that belong to a question, and those that its simulations read.
+_SKIPPED = set("exposure source e outcome target o adjusted a beta eps bb".split())
+#: The attributes of https://graphviz.org/doc/info/attrs.html that only change the drawing of a node or an edge. It has
+#: no `dir`, which is read, and no `lhead` and `ltail`, which lead an edge to a cluster of nodes.
+_DRAWING = set(
+    """area arrowhead arrowsize arrowtail class color colorscheme comment constraint decorate distortion edgehref
+    edgetarget edgetooltip edgeurl fillcolor fixedsize fontcolor fontname fontsize gradientangle group head_lp headclip
+    headhref headlabel headport headtarget headtooltip headurl height href id image imagepos imagescale label labelangle
+    labeldistance labelfloat labelfontcolor labelfontname labelfontsize labelhref labelloc labeltarget labeltooltip
+    labelurl layer len lp margin minlen nojustify ordering orientation penwidth peripheries pin pos radius rects regular
+    root samehead sametail samplepoints shape shapefile showboxes sides skew sortv style tail_lp tailclip
+    tailhref taillabel tailport tailtarget tailtooltip tailurl target tooltip url vertices weight width xlabel xlp z
+    """.split()
+)
+#: The attributes that are read: of nodes, and of edges.
+_READ = {"node": _LATENT | _SELECTED | {"observed"}, "edge": {"dir"}}
 
 
 @dataclass(frozen=True)
@@ -45,8 +66,8 @@ class Statements:
 def from_dot(text: str) -> dict[str, Any]:
     """Read a directed graph in Graphviz's DOT language.
 
-    An edge with `dir=both` is bidirected. A node with `latent=true` or `observed=no` is latent. Attributes that have no
-    meaning for a causal graph are skipped; ports and HTML labels are not read.
+    An edge with `dir=both` is bidirected. A node with `latent=true` or `observed=no` is latent. Attributes of Graphviz
+    that only change the drawing are skipped, HTML labels included.
 
     Args:
         text: The text, `digraph { x -> y; x -> z [dir=both] }`.
@@ -55,23 +76,17 @@ def from_dot(text: str) -> dict[str, Any]:
         Arguments of `CausalDAG`: `edges`, `nodes`, `latent`, `bidirected`.
 
     Raises:
-        GraphSyntaxError: If the text is not a directed graph in this language; the message names the line.
+        GraphSyntaxError: If the text is not a directed graph in this language, or has ports, selected nodes, invisible
+            parts or an attribute that neither language defines; the message names the line.
     """
-    said = _Reader(text, "DOT", header=r"(strict\s+)?digraph\b", arrows={"->"}).read()
-    pairs: dict[str, list[tuple[str, str]]] = {"forward": [], "both": []}
-    for a, _, b, attributes in said.edges:
-        direction = attributes.get("dir", "forward")
-        if direction not in pairs:
-            raise GraphSyntaxError(f"the edge {a} -> {b} must have `dir` forward or both, got {direction!r}")
-        pairs[direction].append((a, b))
-    return _arguments(said, pairs["forward"], pairs["both"])
+    return _arguments(_Reader(text, "DOT", header=r"(strict\s+)?digraph\b", arrows={"->"}).read())
 
 
 def from_dagitty(text: str) -> dict[str, Any]:
     """Read a directed graph in the language of dagitty.net and of the R package dagitty.
 
-    Nodes marked `latent` (or `unobserved`) are latent. Attributes of a question rather than of the graph (`exposure`,
-    `outcome`, `adjusted`) are skipped, and so are positions.
+    Nodes marked `latent`, `unobserved`, `l` or `u` are latent. Attributes of a question rather than of the graph
+    (`exposure` or `e`, `outcome` or `o`, `adjusted` or `a`) are skipped, and so are positions and labels.
 
     Args:
         text: The text, `dag { x -> y <- u; x <-> z; u [latent] }`.
@@ -80,16 +95,10 @@ def from_dagitty(text: str) -> dict[str, Any]:
         Arguments of `CausalDAG`: `edges`, `nodes`, `latent`, `bidirected`.
 
     Raises:
-        GraphSyntaxError: If the text is not a graph in this language, has edges without a direction, or has selected
-            nodes.
+        GraphSyntaxError: If the text is not a graph in this language, has edges without a direction, selected nodes, or
+            an attribute that neither language defines; the message names the line.
     """
-    said = _Reader(text, "dagitty", header=r"dag\b", arrows={"->", "<-", "<->"}).read()
-    selected = [node for node, attributes in said.nodes.items() if "selected" in attributes]
-    if selected:
-        raise GraphSyntaxError(f"selected nodes are not supported, got {selected}")
-    edges = [(b, a) if arrow == "<-" else (a, b) for a, arrow, b, _ in said.edges if arrow != "<->"]
-    hidden = [(a, b) for a, arrow, b, _ in said.edges if arrow == "<->"]
-    return _arguments(said, edges, hidden)
+    return _arguments(_Reader(text, "dagitty", header=r"dag\b", arrows={"->", "<-", "<->"}).read())
 
 
 def to_dot(graph: MixedGraph) -> str:
@@ -109,19 +118,27 @@ def _quote(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _arguments(said: Statements, edges: list[tuple[str, str]], hidden: list[tuple[str, str]]) -> dict[str, Any]:
-    return {"edges": edges, "nodes": list(said.nodes), "latent": _latent(said), "bidirected": hidden}
+def _arguments(said: Statements) -> dict[str, Any]:
+    selected = [node for node, attributes in said.nodes.items() if _flag(node, attributes, _SELECTED)]
+    if selected:
+        raise GraphSyntaxError(f"selected nodes are not supported, got {named(selected)}")
+    pairs: dict[str, list[tuple[str, str]]] = {"forward": [], "both": []}
+    for a, arrow, b, attributes in said.edges:
+        direction = "both" if arrow == "<->" else attributes.get("dir", "forward").lower()
+        if direction not in pairs:
+            raise GraphSyntaxError(f"the edge {a} {arrow} {b} must have `dir` forward or both, got {direction!r}")
+        pairs[direction].append((b, a) if arrow == "<-" else (a, b))
+    latent = [
+        node
+        for node, attributes in said.nodes.items()
+        if _flag(node, attributes, _LATENT) or not _flag(node, {"observed": "yes"} | attributes, {"observed"})
+    ]
+    return {"edges": pairs["forward"], "nodes": list(said.nodes), "latent": latent, "bidirected": pairs["both"]}
 
 
-def _latent(said: Statements) -> list[str]:
-    """Return the nodes whose attributes declare them latent."""
-    latent = []
-    for node, attributes in said.nodes.items():
-        flags = [_truth(node, key, attributes[key]) for key in ("latent", "unobserved") if key in attributes]
-        flags += [not _truth(node, "observed", attributes["observed"])] if "observed" in attributes else []
-        if any(flags):
-            latent.append(node)
-    return latent
+def _flag(node: str, attributes: dict[str, str], keys: set[str]) -> bool:
+    """Return whether one of some attributes of a node is true; all of them are checked."""
+    return True in [_truth(node, key, attributes[key]) for key in sorted(keys & attributes.keys())]
 
 
 def _truth(node: str, key: str, value: str) -> bool:
@@ -153,7 +170,9 @@ class _Reader:
         """Return the tokens from a position on."""
         tokens, line = [], text.count("\n", 0, position) + 1
         while position < len(text):
-            match = _TOKEN.match(text, position)
+            # `<` is the start of an arrow, except behind `=`, where it is that of an HTML label.
+            html = text[position] == "<" and bool(tokens) and tokens[-1] == Token("mark", "=", tokens[-1].line)
+            match = (_HTML if html else _TOKEN).match(text, position)
             if match is None:
                 self.fail(f"no {self.language} at {text[position : position + 20]!r}", line)
             position, kind, word = match.end(), str(match.lastgroup), match[0]
@@ -221,19 +240,33 @@ class _Reader:
 
     def defaults(self, word: Token) -> None:
         """Read default attributes of later nodes or edges; defaults that would change the causal graph are an error."""
-        meaningful = sorted({"dir", "latent", "unobserved", "observed", "selected"} & self.attributes().keys())
-        if meaningful and word.text != "graph":
+        attributes = self.attributes()
+        if word.text == "graph":
+            return
+        self.check(attributes, word.text, word)
+        meaningful = sorted(_READ[word.text] & attributes.keys())
+        if meaningful:
             self.fail(f"write {meaningful} on each {word.text}, not on all of them", word.line)
+
+    def check(self, attributes: dict[str, str], kind: str, at: Token) -> None:
+        """Fail if nodes or edges (`kind`) have an attribute that may say more than how to draw them."""
+        unknown = sorted(attributes.keys() - _READ[kind] - _SKIPPED - _DRAWING)
+        if unknown:
+            read = "latent or observed" if kind == "node" else "dir"
+            self.fail(f"the {kind}'s attributes {unknown} are unknown: write {read}, or leave them out", at.line)
+        if "invis" in attributes.get("style", "") or attributes.get("arrowhead") == "none":
+            self.fail(f"leave out each {kind} that is invisible or has no arrowhead", at.line)
 
     def chain(self) -> list[str]:
         """Read groups of nodes joined by arrows, with the attributes behind them; return the nodes."""
-        groups, arrows = [self.group()], []
+        first, groups, arrows = self.next, [self.group()], []
         while arrow := self.take(kind="arrow"):
             if arrow.text not in self.arrows:
                 self.fail(f"the arrow must be {' or '.join(sorted(self.arrows))}, got {arrow.text}", arrow.line)
             arrows.append(arrow.text)
             groups.append(self.group())
         attributes = self.attributes()
+        self.check(attributes, "edge" if arrows else "node", first)
         named = [node for group in groups for node in group]
         for node in named:
             self.said.nodes.setdefault(node, {}).update({} if arrows else attributes)
@@ -259,7 +292,7 @@ class _Reader:
         found: dict[str, str] = {}
         while self.take("["):
             while not self.take("]"):
-                key = self.need(kind="word").text
+                key = self.need(kind="word").text.lower()
                 found[key] = self.need(kind="word").text if self.take("=") else ""
                 self.take(",", ";")
         return found

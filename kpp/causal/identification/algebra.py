@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.separation import on_open_walks
 from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum, as_factors
 
 __all__ = ["Algebra"]
@@ -20,18 +21,22 @@ class Algebra:
     """
 
     def __init__(self, graph: CausalDAG):
-        self._d_separated = functools.cache(graph.d_separated)  # the same questions return for each summed node
-        self._position = {node: place for place, node in enumerate(graph.topological_order())}
+        self._graph, self._order = graph, graph.topological_order()
+        self._position = {node: place for place, node in enumerate(self._order)}
+        self._d_separated = functools.cache(self._separated)  # the same questions return for each summed node
 
     def probability(self, outcome: frozenset[str], given: frozenset[str] = frozenset()) -> Expression:
-        """Return P(outcome | given) without the conditions that the other conditions separate from the outcome.
+        """Return P(outcome | given) without the conditions that the other conditions separate from the outcome."""
+        needed = given & on_open_walks(self._graph, outcome, given, self._before(outcome | given))
+        return Probability(outcome, needed) if outcome else Product(())
 
-        The smallest such set of conditions is unique, so one pass in any order finds it.
-        """
-        for node in sorted(given):
-            if self._d_separated(outcome, node, given - {node}):
-                given = given - {node}
-        return Probability(outcome, given) if outcome else Product(())
+    def _separated(self, x: frozenset[str], y: frozenset[str], given: frozenset[str]) -> bool:
+        """Return whether `given` separates two sets of nodes; the three are disjoint."""
+        return not y or y.isdisjoint(on_open_walks(self._graph, x, given, self._before(x | y | given), y))
+
+    def _before(self, nodes: frozenset[str]) -> frozenset[str]:
+        """Return the nodes up to the last of some in the causal order; they hold all ancestors of these."""
+        return frozenset(self._order[: 1 + max(map(self._position.__getitem__, nodes), default=-1)])
 
     def product(self, factors: Iterable[Expression]) -> Expression:
         """Return a product with its fractions combined into one, effects first and sums last."""
@@ -76,24 +81,39 @@ class Algebra:
         while over:
             outside += [factor for factor in inside if not factor.free & over]
             inside, over = self._open_sums([factor for factor in inside if factor.free & over], over)
-            found = self._summable(inside, over)
-            if found is None:
+            inside, left = self._summed(inside, over)
+            if left == over:
                 return self.product([*outside, Sum(over, self.product(inside))])
-            node, merged = found
-            rest = [factor for factor in inside if node not in factor.free]
-            inside = [*rest, *as_factors(self.probability(merged.outcome - {node}, merged.given))]
-            over -= {node}
+            over = left
             if any(isinstance(factor, Ratio) for factor in inside):
                 return self.product([*outside, self.sum_out(over, self.product(inside))])
         return self.product([*outside, *inside])
 
-    def _summable(self, factors: list[Expression], over: frozenset[str]) -> tuple[str, Probability] | None:
-        """Return a node over which a sum has a closed form, and the single probability of the factors that hold it."""
-        for node in sorted(over, key=self._position.__getitem__, reverse=True):
-            merged = self._merged([factor for factor in factors if node in factor.free])
-            if merged is not None and node in merged.outcome:
-                return node, merged
-        return None
+    def _summed(self, factors: list[Expression], over: frozenset[str]) -> tuple[list[Expression], frozenset[str]]:
+        """Sum a product over the nodes for which the sum has a closed form; return its factors and the other nodes.
+
+        The last node in the causal order is summed first. A node without a closed form is tried again when its factors
+        change. The sum stops at the first node if there are ratios, because it may simplify them.
+        """
+        single = any(isinstance(factor, Ratio) for factor in factors)
+        holders = {node: [factor for factor in factors if node in factor.free] for node in over}
+        waiting = sorted(over, key=self._position.__getitem__)
+        while waiting:
+            node = waiting.pop()
+            merged = self._merged(holders[node])
+            if merged is None or node not in merged.outcome:
+                continue
+            new = as_factors(self.probability(merged.outcome - {node}, merged.given))
+            factors = [*(factor for factor in factors if node not in factor.free), *new]
+            over -= {node}
+            if single:
+                break
+            changed = merged.free & over
+            for other in changed:
+                holders[other] = [factor for factor in holders[other] if node not in factor.free]
+                holders[other] += [factor for factor in new if other in factor.free]
+            waiting = sorted(changed.union(waiting), key=self._position.__getitem__)
+        return factors, over
 
     def joined(self, expression: Expression) -> Expression:
         """Return the form to display: P(a | b, c) P(b | c) becomes P(a, b | c), and divisors are moved into sums."""

@@ -11,8 +11,9 @@ from kpp.causal.criteria.frontdoor import minimal_frontdoor_set
 from kpp.causal.criteria.optimal import optimal_adjustment_set
 from kpp.causal.errors import CausalError, NoAdjustmentError, NoOptimalSetError, NotCoveredError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.nodes import check_effect
+from kpp.causal.graph.nodes import check_effect, check_question
 from kpp.causal.identification.identify import identify
+from kpp.wording import brief, named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +55,12 @@ def find_adjustment(
         NotCoveredError: If neither kind of set lies within the columns; the error holds the estimand if there is one.
         CausalError: If a treatment or an outcome is not a column; see also `check_effect`.
     """
-    treatments, outcomes = check_effect(graph, treatment, outcome)
+    treatments, outcomes = check_question(graph, treatment, outcome)
     measured = graph.observed if columns is None else frozenset(columns) & graph.observed
     if not treatments | outcomes <= measured:
         missing = graph.sort((treatments | outcomes) - measured)
-        raise CausalError(f"`columns` must hold the treatment and the outcome, lacks {missing}")
+        raise CausalError(f"`columns` must hold the treatment and the outcome, lacks {named(missing)}")
+    check_effect(graph, treatments, outcomes)
     if is_adjustment_set(graph, treatment=treatments, outcome=outcomes, adjusting=()):
         return Adjustment("none")
     try:
@@ -97,7 +99,8 @@ def _not_covered(
     except NotIdentifiableError as error:
         estimand, known = None, str(error)
     else:
-        known = f"it is identified as {estimand}, which kpp.embeddings.EstimandEmbedding estimates"
-    effect = f"the effect of {graph.sort(treatments)} on {graph.sort(outcomes)} from {graph.sort(measured)}"
-    failures = [f"{reason.criterion}, unlike {reason.path}" for reason in reasons]
+        known = f"it is identified as {brief(estimand)}, which kpp.embeddings.EstimandEmbedding estimates"
+    x, y, columns = (named(graph.sort(nodes)) for nodes in (treatments, outcomes, measured))
+    failures = [f"{reason.criterion}, unlike {brief(reason.path)}" for reason in reasons]
+    effect = f"the effect of {x} on {y} from {columns}"
     return NotCoveredError("; ".join([f"no embedding covers {effect} by an adjustment: {known}", *failures]), estimand)

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.causal.identification.expressions import LATEX, TEXT, Expression, Notation, Probability
+from kpp.wording import named
 
 __all__ = ["Estimand", "query_text"]
 
@@ -103,7 +104,9 @@ def _as_law(joint: xr.DataArray, needed: frozenset[str]) -> xr.DataArray:
     """Check a joint law and sum out the nodes that are not needed."""
     missing = needed - set(map(str, joint.dims))
     if missing:
-        raise ValueError(f"`joint` must have a dimension for each of {sorted(needed)}, it lacks {sorted(missing)}")
+        raise ValueError(
+            f"`joint` must have a dimension for each of {named(sorted(needed))}, it lacks {named(sorted(missing))}"
+        )
     total = float(joint.sum())
     # The negated form is also true for NaN. The rounding errors of float64 sums are far below the tolerance.
     if not (bool((joint >= 0.0).all()) and np.isclose(total, 1.0, rtol=0.0, atol=1e-6)):

@@ -12,6 +12,7 @@ from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.estimand import Estimand, query_text
 from kpp.causal.identification.expressions import Expression, Probability
 from kpp.causal.identification.hedges import hedge_between
+from kpp.wording import brief
 
 __all__ = ["identify"]
 
@@ -113,7 +114,7 @@ class _Question:
         except _Stopped as stop:
             hedge = hedge_between(self.graph, treatment, outcome | given, *stop.districts)
             raise NotIdentifiableError(
-                f"{self.asked} is not identified: the graph holds the hedge {hedge}", hedge
+                f"{self.asked} is not identified: the graph holds the hedge {brief(hedge)}", hedge
             ) from None
         return self.algebra.ratio(joint, self.algebra.sum_out(outcome, joint)) if given else joint
 

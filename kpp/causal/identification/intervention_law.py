@@ -23,6 +23,7 @@ from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.identification.expressions import Expression
 from kpp.causal.identification.identify import identify
+from kpp.wording import named
 
 __all__ = ["LawFactor", "intervention_law"]
 
@@ -82,7 +83,7 @@ def _of_district(graph: CausalDAG, district: frozenset[str]) -> LawFactor:
         return LawFactor(members, parents)
     if len(members) > _MAX_DISTRICT:
         raise CausalError(
-            f"`graph` connects the {len(members)} nodes {list(members)} by hidden common causes, and has effects "
+            f"`graph` connects the {len(members)} nodes {named(members)} by hidden common causes, and has effects "
             f"between them; at most {_MAX_DISTRICT} such nodes are supported"
         )
     subsets = itertools.chain.from_iterable(

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from kpp.causal import CausalDAG, CausalOrder, LawFactor, UnknownNodeError, intervention_law
+from kpp.wording import named
 
 __all__ = ["Graph", "as_names", "factors_of_features", "names_of_features", "positions"]
 
@@ -33,7 +34,7 @@ def names_of_features(graph: Graph, feature_names: tuple[str, ...] | None, num_f
     if len(names) != num_features:
         argument = "feature_names" if feature_names else "graph"
         raise ValueError(
-            f"`{argument}` must name the {num_features} features of `background`, got {len(names)} names: {list(names)}"
+            f"`{argument}` must name the {num_features} features of `background`, got {len(names)}: {named(names)}"
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

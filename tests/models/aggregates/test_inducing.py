@@ -293,7 +293,7 @@ class TestGram:
 
     @pytest.mark.slow
     def test_fourier_takes_one_kernel_a_feature(self, bags):
-        kernel = ProductKernel((RBF(0.9), Matern12(1.5), Matern(2.0, 0.5, nu=0.8)))
+        kernel = ProductKernel((RBF(0.9), Matern12(1.5), Matern(2.0, variance=0.5, nu=0.8)))
         found = _estimate(BagGram(kind="fourier", size=2000), bags, kernel)
         np.testing.assert_allclose(found, bags.gram(kernel), atol=4 * 0.5 / np.sqrt(2 * 2000))
 
