@@ -21,6 +21,7 @@ from scipy import stats
 
 from kpp import _arviz
 from kpp.batching import even_size
+from kpp.handler_stack import separate_threads
 from kpp.lazy import map_numbers
 from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
@@ -38,6 +39,8 @@ __all__ = [
 
 NumpyroModel = Callable[..., Any]
 Values = dict[str, jax.Array]
+
+separate_threads()
 
 
 class UniformityTest(NamedTuple):
