@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from kpp.signals import ends_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +34,10 @@ _ELSEWHERE = {
 
 class _LazyGroup(click.Group):
     """A group that imports the commands of `_ELSEWHERE` only when they are called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with ends_by_signals():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*self.commands, *_ELSEWHERE})

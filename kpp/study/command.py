@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -45,8 +40,7 @@ def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: 
         from kpp.study.runner import run_study
 
         config = load_study(study)
-        with _ends_by_an_exception():
-            run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
+        run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
     except StudyError as error:
         if debug:
             raise
@@ -72,19 +66,6 @@ def schema() -> None:
     from kpp.study.schema import study_schema
 
     click.echo(json.dumps(study_schema(), indent=2))
-
-
-@contextmanager
-def _ends_by_an_exception() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, so that unfinished results are deleted; by default it ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may set it
-        yield
-        return
-    earlier = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, earlier)
 
 
 def _set_up_jax() -> None:
