@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 from tqdm.auto import tqdm
 
+from kpp.signals import end_if_asked
 from kpp.threads import call_in_threads, is_alone_in_thread
 from kpp.typing import AnyArray
 
@@ -65,9 +66,9 @@ def progress_bar(total: int | None, label: str, *, unit: str = "block", show: bo
     """
     show = show and not is_alone_in_thread()
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
-        return tqdm(total=total, desc=label, unit=unit, delay=delay, disable=not show)
+        return _Bar(total=total, desc=label, unit=unit, delay=delay, disable=not show)
     delay = max(delay, _PAUSE)
-    return tqdm(total=total, desc=label, unit=unit, delay=delay, mininterval=_PAUSE, disable=not show, file=_Lines())
+    return _Bar(total=total, desc=label, unit=unit, delay=delay, mininterval=_PAUSE, disable=not show, file=_Lines())
 
 
 @contextlib.contextmanager
@@ -85,6 +86,14 @@ def announce(bar: tqdm | None, text: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         bar.set_postfix_str("", refresh=False)
+
+
+class _Bar(tqdm):
+    """A bar whose steps are the places where a command that a signal has asked to end does so."""
+
+    def update(self, n: float | None = 1) -> bool | None:
+        end_if_asked()
+        return super().update(n)
 
 
 class _Lines:

@@ -22,6 +22,7 @@ from scipy import stats
 from kpp import _arviz
 from kpp.arguments import guard_exports
 from kpp.batching import even_size
+from kpp.handler_stack import separate_threads
 from kpp.lazy import map_numbers
 from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
@@ -39,6 +40,8 @@ __all__ = [
 
 NumpyroModel = Callable[..., Any]
 Values = dict[str, jax.Array]
+
+separate_threads()
 
 
 class UniformityTest(NamedTuple):

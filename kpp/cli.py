@@ -1,4 +1,4 @@
-"""The command line: `kpp new`, `kpp run`, `kpp report`, `kpp schema`, `kpp explain`, `kpp plugins` and `kpp check`.
+"""The command line: `kpp new`, `kpp run`, `kpp predict`, `kpp report`, `kpp explain`, and some for programmers.
 
 Commands import what they need when they run, so that `kpp --help` does not wait for JAX.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from kpp.signals import ends_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +24,9 @@ __all__ = ["main"]
 
 # Commands in other modules: module, attribute, and the line for `kpp --help`, which must not import them.
 _ELSEWHERE = {
-    "explain": ("kpp.jobs.command", "explain", "Explain the rows of a large file by a saved fit."),
+    "explain": ("kpp.jobs.command", "explain", "Explain the rows of a large file by a saved fit or a study."),
     "new": ("kpp.scaffold.command", "new", "Write a study file or a plugin to begin with."),
+    "predict": ("kpp.study.command", "predict", "Predict the rows of a file by a study or a saved fit."),
     "report": ("kpp.report.command", "report", "Write an HTML report on a saved explanation."),
     "schema": ("kpp.study.command", "schema", "Print the JSON Schema of study files, for editors."),
     "run": ("kpp.study.command", "run", "Run a study: fit a model, explain it, write a report."),
@@ -32,6 +35,10 @@ _ELSEWHERE = {
 
 class _LazyGroup(click.Group):
     """A group that imports the commands of `_ELSEWHERE` only when they are called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with ends_by_signals():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*self.commands, *_ELSEWHERE})

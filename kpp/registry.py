@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 import pluggy
 
 from kpp import hookspecs
+from kpp.signals import end_if_asked, raised_by_signal
 
 __all__ = [
     "KINDS",
@@ -305,12 +306,13 @@ def _left_out_if_it_fails(plugin: _Plugin) -> Iterator[None]:
     start = time.perf_counter()
     try:
         yield
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # a plugin may raise any error, which must not stop kpp
+        if isinstance(error, KeyboardInterrupt) or raised_by_signal(error):  # it interrupted the plugin
+            raise
         plugin.record = dataclasses.replace(plugin.record, error=f"{type(error).__name__}: {error}")
         plugin.hooks = None
         _warn(f"{plugin.record} was left out: {plugin.record.error}")
+    end_if_asked()
     took = time.perf_counter() - start
     if took > _SLOW and plugin.record.distribution != _OWN_DISTRIBUTION:
         _warn(f"{plugin.record} took {took:.1f} s to load; {_DISABLE}={plugin.record.name} switches it off")

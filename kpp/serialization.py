@@ -26,6 +26,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from kpp import registry
+from kpp.handler_stack import separate_threads
 
 __all__ = ["data_class", "from_spec", "to_spec", "written_as_text"]
 
@@ -36,6 +37,8 @@ _DERIVED = frozenset({"covariance_matrix", "precision_matrix"})
 _Class = TypeVar("_Class", bound=type)
 _DATA: dict[str, type] = {}  # data classes whose instances registered objects may hold, see `data_class`
 _TEXTS: dict[type, Callable[[Any], str]] = {}  # how instances are written, see `written_as_text`
+
+separate_threads()
 
 
 def data_class(cls: _Class) -> _Class:

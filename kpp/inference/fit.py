@@ -328,7 +328,10 @@ class Fit:
         Raises:
             ValueError: If the file is not a saved fit, or its inference is of a class that is not loaded.
         """
-        return cls(**read_parts(path))
+        fit = cls(**read_parts(path))
+        if "kpp_note" in fit.idata.attrs:
+            _LOGGER.warning("%s: %s", os.fspath(path), fit.idata.attrs["kpp_note"])
+        return fit
 
     @property
     def _shape(self) -> tuple[int, int]:

@@ -77,7 +77,10 @@ def read_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     root, groups = netcdf.read(path)
     if "kpp" not in root.attrs:
-        raise ValueError(f"`path` must be a fit saved by kpp, got {os.fspath(path)}, which lacks the attribute 'kpp'")
+        advice = "; the file fit.nc beside it holds the fit of this study" if "kpp_study" in root.attrs else ""
+        raise ValueError(
+            f"`path` must be a fit saved by kpp, got {os.fspath(path)}, which lacks the attribute 'kpp'{advice}"
+        )
     with netcdf.complete(path, "a fit saved by kpp"):
         return _parts(json.loads(root.attrs["kpp"]), groups)
 

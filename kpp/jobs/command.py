@@ -30,9 +30,11 @@ _PARQUET, _CSV = (".parquet", ".pq"), (".csv",)
 def explain(
     fit: Path, data: Path, output: Path, scheduler: str | None, quiet: bool, debug: bool, **settings: Any
 ) -> None:
-    """Explain the rows of DATA (Parquet or CSV) by the saved FIT (netCDF), block by block.
+    """Explain the rows of DATA (Parquet or CSV) by the saved FIT, block by block.
 
-    FIT is a file of `kpp.Fit.save` or of `kpp.NamedFunction.save`.
+    FIT is the output folder of `kpp run`, or a netCDF file of `kpp.Fit.save` or of `kpp.NamedFunction.save`. With the
+    fit of a study, DATA and the explanation are in the units of its table, and the draws are those that the study has
+    explained.
 
     If the run is interrupted, the same command goes on with the blocks that are not there. A store of another fit, of
     other data or of other options is refused.
@@ -66,12 +68,13 @@ def _run(
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    from kpp.inference import Fit
     from kpp.jobs.job import explain_to_store
     from kpp.named_functions import NamedFunction, holds_named_function
+    from kpp.study.study_fit import load_fit
 
+    study = None if fit.is_file() and holds_named_function(fit) else load_fit(fit)
     explain_to_store(
-        NamedFunction.load(fit) if holds_named_function(fit) else Fit.load(fit),
+        NamedFunction.load(fit) if study is None else study.thinned,
         _read(data),
         output,
         rows_per_block=rows_per_block,
@@ -80,6 +83,7 @@ def _run(
         rng_key=None if seed is None else jax.random.key(seed),
         data_name=_digest(data),
         show_progress=not quiet,
+        units=None if study is None else study.units,
         **_parse(options),
     )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
+import xarray as xr
 
 from kpp.api import ExplainRequest
 from kpp.batching import progress_bar
@@ -20,7 +22,17 @@ from kpp.tables import as_table
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
-__all__ = ["explain_to_store"]
+__all__ = ["Units", "explain_to_store"]
+
+
+class Units(Protocol):
+    """A conversion between the units of a table and those of a predictor."""
+
+    def points(self, table: Any) -> Any:
+        """Return rows in the units of the predictor."""
+
+    def explanation(self, explanation: Explanation, table: Any) -> Explanation:
+        """Return an explanation of rows in the units of the table."""
 
 
 def explain_to_store(
@@ -34,6 +46,7 @@ def explain_to_store(
     rng_key: RngKey | None = None,
     data_name: str | None = None,
     show_progress: bool = True,
+    units: Units | None = None,
     **options: object,
 ) -> Explanation:
     """Explain the rows of a table, block by block, into a Zarr store.
@@ -54,6 +67,8 @@ def explain_to_store(
         data_name: A text by which a later run recognizes the data. By default it is Dask's token, which stays the same
             for the same array in memory and for files that are not touched.
         show_progress: Whether to show a progress bar of the blocks.
+        units: The conversion of units, if `x` and the explanation shall be in others than those of the predictor; the
+            fit of a study has one (`kpp.study.StudyFit`).
         **options: As for `kpp.explain`.
 
     Returns:
@@ -71,18 +86,27 @@ def explain_to_store(
         raise ValueError(f"`path` must end in .zarr, got {str(target)!r}")
     if rng_key is not None:
         check_rng_key(rng_key)
+    if units is not None and "background" in options:
+        options["background"] = units.points(options["background"])
     request = ExplainRequest(predictor, explainer, value_function, dict(options)).quiet()
+    explain = request.dataset if units is None else functools.partial(_in_units, request, units)
     job = _describe(request, x, rng_key, rows_per_block, data_name)
+    job |= {} if units is None else {"units": _fingerprint(units, "units")}
     store = JobStore.find(target, job)
     blocks = read_blocks(as_table(x), rows_per_block)
     if store is None:
-        task, first = first_block(request.dataset, blocks, rng_key, request.columns)
+        task, first = first_block(explain, blocks, rng_key, request.columns)
         store = JobStore.create(target, first, blocks, job)
     else:
         key = jax.random.key(0) if rng_key is None and "rng_key" in store.layout().attrs else rng_key
-        task = BlockTask(request.dataset, key, request.columns)
+        task = BlockTask(explain, key, request.columns)
     _explain_others(task, blocks, store, show_progress)
     return Explanation.load(target)
+
+
+def _in_units(request: ExplainRequest, units: Units, rows: Any, rng_key: RngKey | None) -> xr.Dataset:
+    """Return the dataset of the explanation of some rows, both in other units than those of the predictor."""
+    return units.explanation(request.explain(units.points(rows), rng_key), rows).dataset
 
 
 def _explain_others(task: BlockTask, blocks: Any, store: JobStore, show_progress: bool) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpyro.distributions import Distribution, ExpandedDistribution, Independent
 
+from kpp.handler_stack import separate_threads
 from kpp.notebook import Html, escaped, items, panel
 from kpp.priors import check_prior_shape, check_prior_support, is_prior
 from kpp.typing import Leaf, Points
@@ -42,6 +43,8 @@ __all__ = [
     "show_fields",
     "without_priors",
 ]
+
+separate_threads()
 
 
 def parameter(name: str) -> Callable[[Leaf], Leaf]:

@@ -5,3 +5,5 @@ from kpp.study.config import load_study as load_study
 from kpp.study.config import parse_study as parse_study
 from kpp.study.errors import StudyError as StudyError
 from kpp.study.runner import run_study as run_study
+from kpp.study.study_fit import StudyFit as StudyFit
+from kpp.study.study_fit import load_fit as load_fit

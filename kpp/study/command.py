@@ -1,19 +1,14 @@
-"""`kpp run` and `kpp schema`: the command line of studies."""
+"""`kpp run`, `kpp predict` and `kpp schema`: the command line of studies."""
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-__all__ = ["run", "schema"]
+__all__ = ["predict", "run", "schema"]
 
 
 @click.command("run")
@@ -32,8 +27,8 @@ def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: 
     """Run a study: fit a model, explain it, write a report.
 
     STUDY is a TOML file with the sections [data], [model], [inference] and [explainer]. The results are posterior.nc,
-    explanation.nc, summary.csv and report.html; they appear all together when the study is done. Errors in the input
-    are reported in one line, with exit code 2.
+    explanation.nc, fit.nc, summary.csv and report.html; they appear all together when the study is done. Errors in the
+    input are reported in one line, with exit code 2.
     """
     from kpp.study.errors import StudyError
 
@@ -45,8 +40,7 @@ def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: 
         from kpp.study.runner import run_study
 
         config = load_study(study)
-        with _ends_by_an_exception():
-            run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
+        run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
     except StudyError as error:
         if debug:
             raise
@@ -61,6 +55,47 @@ def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: 
         click.echo(f"Done. The report is {output / 'report.html'}")
 
 
+@click.command("predict")
+@click.argument("fit", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="The CSV file; by default DATA-predictions.csv.")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
+@click.option(
+    "--unseen",
+    type=click.Choice(["error", "prior"]),
+    default="error",
+    show_default=True,
+    help="For levels of a category that the study has not seen: refuse them, or predict from the prior.",
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")
+def predict(fit: Path, data: Path, output: Path | None, overwrite: bool, unseen: str, debug: bool) -> None:
+    """Predict the rows of DATA (CSV or Parquet) by the FIT of a study, in the units of its table.
+
+    FIT is the output folder of `kpp run`, or a file of `kpp.Fit.save`. DATA has the columns of the features; others
+    are ignored. The columns of the result are `prediction` (of two classes, the probability of the second),
+    `prediction_sd`, its standard deviation, and `observation_sd`, that of a new observation, as far as the model
+    provides them.
+    """
+    output = output or Path(f"{data.stem}-predictions.csv")
+    try:
+        if output.exists() and not overwrite:
+            raise ValueError(f"--output {str(output)!r} is there; add --overwrite to replace it")
+        _set_up_jax()
+        from kpp.files import replace_when_complete
+        from kpp.study.files import read_table
+        from kpp.study.study_fit import load_fit
+
+        predicted = load_fit(fit).predict(read_table(data, "DATA"), unseen=unseen)
+        with replace_when_complete(output) as partial:
+            predicted.to_csv(partial, index_label="row")
+    except (OSError, TypeError, ValueError) as error:
+        if debug:
+            raise
+        click.echo(f"kpp predict: {' '.join(str(error).split())}", err=True)
+        raise click.exceptions.Exit(1 if isinstance(error, OSError) else 2) from error
+    click.echo(f"Done. {len(predicted)} predictions are in {output}")
+
+
 @click.command("schema")
 def schema() -> None:
     """Print the JSON Schema of study files, with which editors complete and check them.
@@ -72,19 +107,6 @@ def schema() -> None:
     from kpp.study.schema import study_schema
 
     click.echo(json.dumps(study_schema(), indent=2))
-
-
-@contextmanager
-def _ends_by_an_exception() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, so that unfinished results are deleted; by default it ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may set it
-        yield
-        return
-    earlier = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, earlier)
 
 
 def _set_up_jax() -> None:

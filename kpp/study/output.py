@@ -18,7 +18,7 @@ from kpp.study.errors import StudyError
 __all__ = ["FILES", "check_output", "hidden_path", "output_folder"]
 
 #: The files of a finished study.
-FILES = ("posterior.nc", "explanation.nc", "summary.csv", "report.html")
+FILES = ("posterior.nc", "explanation.nc", "fit.nc", "summary.csv", "report.html")
 
 
 def check_output(output: Path, overwrite: bool) -> None:

@@ -32,6 +32,7 @@ from kpp.study.kept_fit import KeptFit, kept_fit
 from kpp.study.kinds import read_data
 from kpp.study.output import check_output, output_folder
 from kpp.study.stages import Stages, duration
+from kpp.study.study_fit import FIT_FILE, save_fit
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
 from kpp.typing import RngKey
 
@@ -72,7 +73,7 @@ def run_study(
         progress: Whether to show the stages, their times and progress bars.
 
     Returns:
-        The folder, which holds posterior.nc, explanation.nc, summary.csv and report.html.
+        The folder, which holds posterior.nc, explanation.nc, fit.nc, summary.csv and report.html.
 
     Raises:
         StudyError: If the study, its data or the output folder is invalid, or there is no fit to go on from; as much as
@@ -117,12 +118,16 @@ def _make_fit(plan: _Plan, kept: KeptFit, stages: Stages) -> Fit:
 
 
 def _write_folder(folder: Path, plan: _Plan, fit: Fit, stages: Stages) -> None:
-    """Explain a fit and write the four files."""
+    """Explain a fit and write the files."""
     with blame("[explainer]"), stages.stage("explanation"):
         explanation = _explain(plan, fit)
     with stages.stage("predictions"):
         groups = groups_in_original_units(_arviz.groups(fit.idata), plan.data)
         _write_results(folder, plan, fit, groups, explanation)
+        try:
+            save_fit(folder / FIT_FILE, fit, plan.data, plan.config.explainer.max_draws)
+        except (TypeError, ValueError) as error:  # everything else of the study is complete
+            stages.say(f"{FIT_FILE}, from which new rows could be predicted, can't be written: {error}")
         groups.setdefault("posterior", xr.Dataset())  # ArviZ drops the empty group of a model without priors
         contents = _report_contents(plan, fit, groups, explanation, stages.seconds)
     with stages.stage("report"):

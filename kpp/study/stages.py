@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
+from kpp.signals import end_if_asked
+
 __all__ = ["Stages", "duration"]
 
 
@@ -31,7 +33,9 @@ class Stages:
         if announce:
             self.say(f"{number} ...")
         start = time.perf_counter()
+        end_if_asked()
         yield
+        end_if_asked()
         self.seconds[name] = time.perf_counter() - start
         self.say(f"{number}: {duration(self.seconds[name])}")
 

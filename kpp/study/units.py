@@ -13,7 +13,7 @@ from kpp.explanations import Explanation
 from kpp.preferences import Matches
 from kpp.study.data import Standardization, StudyData
 
-__all__ = ["explanation_in_original_units", "groups_in_original_units"]
+__all__ = ["explanation_in_original_units", "groups_in_original_units", "values_in_original_units"]
 
 _TARGET_GROUPS = ("observed_data", "posterior_predictive", "prior_predictive")
 
@@ -41,12 +41,21 @@ def groups_in_original_units(groups: Mapping[str, xr.Dataset], data: StudyData) 
 
 
 def explanation_in_original_units(explanation: Explanation, data: StudyData, rows: np.ndarray) -> Explanation:
-    r"""Express an explanation in the target's unit, with instances named by their row numbers (p,).
+    """Express an explanation in the units of the file, with instances named by their row numbers (p,)."""
+    dataset = values_in_original_units(explanation, data.standardization)
+    dataset["data"] = dataset["data"].copy(data=_instances(explanation, data, rows))
+    names = {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
+    if isinstance(data.training, Matches) and dataset["instance"].dtype.kind in "OU":
+        names = {}  # the names of both items
+    return Explanation(dataset.assign_coords(names))
+
+
+def values_in_original_units(explanation: Explanation, scaling: Standardization) -> xr.Dataset:
+    r"""Return the dataset of an explanation in the target's unit; the explained rows stay as they are.
 
     Shapley values are linear in the function and do not depend on the units of features, so the values of :math:`c + s
     f` are :math:`s \phi`, with base value :math:`c + s b`.
     """
-    scaling: Standardization = data.standardization
     center, scale = scaling.target_center, scaling.target_scale
     dataset = explanation.dataset.copy()
     for name, factor, shift in (
@@ -61,11 +70,7 @@ def explanation_in_original_units(explanation: Explanation, data: StudyData, row
     ):
         if name in dataset:
             dataset[name] = shift + factor * dataset[name]
-    dataset["data"] = dataset["data"].copy(data=_instances(explanation, data, rows))
-    names = {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
-    if isinstance(data.training, Matches) and dataset["instance"].dtype.kind in "OU":
-        names = {}  # the names of both items
-    return Explanation(dataset.assign_coords(names))
+    return dataset
 
 
 def _instances(explanation: Explanation, data: StudyData, rows: np.ndarray) -> np.ndarray:

@@ -6,13 +6,25 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import dask
+import jax
+import joblib
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+import xarray as xr
+from numpyro import handlers, primitives
+from sklearn.model_selection import GridSearchCV
 
 import kpp
+from kpp.handler_stack import separate_threads
 from kpp.kernels import RBF
+from kpp_models import GPRegression
+from kpp_models.estimators import GPRegressor
 
 
 def test_eight_threads_get_the_same_numbers():
@@ -28,6 +40,97 @@ def test_eight_threads_get_the_same_numbers():
         together = list(pool.map(explain, range(16)))
     for values in together:
         np.testing.assert_array_equal(values, alone)
+
+
+def test_models_that_run_in_two_threads_see_the_handlers_of_their_own_thread():
+    both = threading.Barrier(2, timeout=60)
+
+    def sites(name: str) -> list[str]:
+        def model():
+            both.wait()  # the other thread has entered its handlers, too
+            numpyro.sample(name, dist.Normal())
+            both.wait()
+            with numpyro.plate(f"rows of {name}", 2):
+                both.wait()
+                numpyro.sample(f"{name} again", dist.Normal())
+
+        return list(handlers.trace(handlers.seed(model, jax.random.key(0))).get_trace())
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(sites, ("a", "b")))
+    assert found == [[name, f"rows of {name}", f"{name} again"] for name in ("a", "b")]
+
+
+def test_a_handler_that_is_active_when_threads_are_separated_stays_so_in_its_thread(monkeypatch):
+    monkeypatch.setattr(primitives, "_PYRO_STACK", ["active"])
+    separate_threads()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(len, primitives._PYRO_STACK).result() == 0
+    assert primitives._PYRO_STACK == ["active"]
+
+
+ROWS, TARGETS = np.random.default_rng(0).normal(size=(2, 9, 1))
+QUIET = {"progress": False}
+MAP = kpp.MAP(num_restarts=0, max_steps=20, **QUIET)
+INFERENCES = {
+    "MAP": MAP,
+    "Laplace": kpp.Laplace(num_restarts=0, num_samples=3, **QUIET),
+    "SVI": kpp.SVI(num_steps=5, num_samples=3, **QUIET),
+    "NUTS": kpp.NUTS(num_warmup=3, num_samples=3, num_chains=1, **QUIET),
+}
+POOLS = {
+    "threads": lambda f, tasks: list(ThreadPoolExecutor(4).map(f, tasks)),
+    "Dask": lambda f, tasks: dask.compute(*map(dask.delayed(f), tasks), scheduler="threads", num_workers=4),
+    "joblib": lambda f, tasks: joblib.Parallel(4, backend="threading")(map(joblib.delayed(f), tasks)),
+}
+
+
+def fit(number: int, inference: kpp.AbstractInference = MAP) -> kpp.Fit:
+    x, y = ROWS[: 8 + number % 2], TARGETS[: 8 + number % 2, 0]
+    model = GPRegression(RBF(dist.LogNormal(0.0, 0.5)), 0.1)
+    return model.fit(jax.random.key(number), x, y, inference=inference, num_prior_samples=2)
+
+
+def fit_and_predict(number: int, inference: kpp.AbstractInference = MAP) -> xr.Dataset:
+    return fit(number, inference).predict(ROWS[:3])
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_fits_in_threads_give_the_numbers_of_fits_one_after_the_other(pool):
+    together = POOLS[pool](fit_and_predict, range(6))
+    for number, found in enumerate(together):
+        xr.testing.assert_identical(found, fit_and_predict(number))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INFERENCES)
+def test_fits_by_every_inference_can_be_made_in_threads(name):
+    def run(number: int) -> xr.Dataset:
+        return fit_and_predict(number, INFERENCES[name])
+
+    together = POOLS["threads"](run, range(8))
+    for number, found in enumerate(together):
+        xr.testing.assert_identical(found, run(number))
+
+
+def test_the_first_predictions_of_a_fit_may_be_asked_for_by_many_threads():
+    fitted = fit(0)
+
+    def answer(number: int) -> np.ndarray:  # as a web server does
+        key = jax.random.key(number)
+        return np.append(fitted.predict(ROWS[:2])["mean"], fitted.sample_predictive(key, ROWS[:2], 2))
+
+    together = POOLS["threads"](answer, range(4))
+    np.testing.assert_array_equal(together, [answer(number) for number in range(4)])
+
+
+@pytest.mark.slow
+def test_a_grid_search_in_threads_of_joblib_gives_the_scores_of_one_without():
+    search = GridSearchCV(GPRegressor(random_state=0), {"noise_variance": [0.1, 1.0]}, cv=2, error_score="raise")
+    with joblib.parallel_config("threading", n_jobs=4):
+        together = search.fit(ROWS, TARGETS[:, 0]).cv_results_["mean_test_score"]
+    alone = search.fit(ROWS, TARGETS[:, 0]).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(together, alone)
 
 
 # Draws by NUTS, predictions, and draws of the values under their law: all that uses random numbers.
