@@ -12,7 +12,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import jax
 import numpy as np
@@ -35,9 +35,11 @@ def _is_listed(value: Any) -> bool:
     return hasattr(value, "__iter__") and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0
 
 
-def _are_texts(value: Any) -> bool:
+def _list_of(kind: str) -> Callable[[Any], bool]:
     # An iterator is read once, by the function.
-    return _is_listed(value) and (not hasattr(value, "__len__") or all(isinstance(item, str) for item in value))
+    return lambda value: (
+        _is_listed(value) and (not hasattr(value, "__len__") or all(is_instance(item, kind) for item in value))
+    )
 
 
 def _is_numeric(value: Any) -> bool:
@@ -47,6 +49,8 @@ def _is_numeric(value: Any) -> bool:
             array = np.asarray(value)
         except (ValueError, RecursionError):  # lists of different lengths, or very many in one another
             return False
+        except jax.errors.TracerArrayConversionError:  # a list of traced numbers
+            return True
         return array.dtype != object or not any(isinstance(item, (list, tuple)) for item in array.ravel().tolist())
     return hasattr(value, "__array__") or isinstance(value, (int, float, complex))
 
@@ -69,7 +73,7 @@ def _is_key(value: Any) -> bool:
 _KEY = Kind("a JAX random key", _is_key)
 _NUMBERS = Kind("an array of numbers", _is_numeric)
 _LIST = Kind("a list", _is_listed)
-_TEXTS = Kind("a list of names", _are_texts)
+_LISTS = {"str": Kind("a list of names", _list_of("str")), "int": Kind("a list of integers", _list_of("int"))}
 _DICTIONARY = Kind("a dictionary", lambda value: isinstance(value, Mapping))
 _NAMED: dict[str, Kind] = {
     "None": Kind("None", lambda value: value is None),
@@ -78,6 +82,7 @@ _NAMED: dict[str, Kind] = {
     "float": Kind("a number", lambda value: is_instance(value, "float") and not np.isnan(value)),
     "str": Kind("text", lambda value: isinstance(value, str)),
     "Callable": Kind("a function", callable),
+    "slice": Kind("a slice", lambda value: isinstance(value, slice)),
     "Path": Kind("a path", lambda value: hasattr(value, "__fspath__")),
     "PathLike": Kind("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__")),
     "RngKey": _KEY,
@@ -142,7 +147,9 @@ def guard_exports(namespace: dict[str, Any]) -> None:
         if name.startswith("_") or not f"{getattr(value, '__module__', '')}.".startswith(f"{namespace['__name__']}."):
             continue
         if inspect.isclass(value):
-            _guard_methods(value)
+            for base in value.__mro__:
+                if base.__module__.startswith(namespace["__name__"]):
+                    _guard_methods(base)
         elif inspect.isfunction(value) and value.__code__ is not _CHECKED:
             namespace[name] = check_arguments(value)
             setattr(sys.modules[value.__module__], value.__name__, namespace[name])
@@ -200,10 +207,13 @@ def _kinds_in(node: ast.expr, names: Mapping[str, Any]) -> tuple[Kind, ...] | No
             outer = "Points"
         if outer not in _NAMED:
             return None
-        return (_TEXTS,) if _NAMED[outer] is _LIST and _first_part(node.slice) == "str" else (_NAMED[outer],)
+        return (_LISTS.get(_first_part(node.slice), _LIST) if _NAMED[outer] is _LIST else _NAMED[outer],)
     name = "None" if isinstance(node, ast.Constant) and node.value is None else _last_name(node)
     if name in _NAMED:
         return (_NAMED[name],)
+    if get_origin(names.get(name)) is Literal:
+        choices = get_args(names[name])
+        return (Kind(f"one of {choices}", lambda value: isinstance(value, str) and value in choices),)
     return (_of_class(name),) if name in _CLASSES or _is_class(node, names) else None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from kpp import plots
+from kpp.arguments import guard_exports
 from kpp.explanations._build import HYPERPARAMETERS_ONLY
 from kpp.explanations._export import decoded
 from kpp.explanations._uncertainty import interval, is_uncertain
@@ -191,3 +192,6 @@ def _rows(dataset: xr.Dataset, positions: Sequence[int] | np.ndarray) -> xr.Data
 def _bounds(dataset: xr.Dataset, probability: float, kind: IntervalKind) -> xr.DataArray | None:
     check_probability(probability, kind)
     return interval(dataset, probability, kind) if is_uncertain(dataset) else None
+
+
+guard_exports(globals())

@@ -86,7 +86,7 @@ WRONG = {
     "edges": ["ab", 3, None, THING],
     "call": ["len", 3, None, THING],
     "options": [[("a", 1.0)], "a", 3, THING],
-    "rows": [3, "12", None, THING],
+    "rows": [3, "12", None, THING, RAGGED, [1.5]],
     "number": [1.5, "1", True, np.array([1, 2]), 2**63, THING],
     "share": ["0.5", None, True, 10**400, float("nan"), 1j, THING],
     "flag": ["yes", 1, None, THING],

@@ -127,5 +127,5 @@ def test_a_dataset_that_is_no_explanation_is_refused(make):
     for message, wrong in bad.items():
         with pytest.raises(ValueError, match=message):
             Explanation(wrong)
-    with pytest.raises(TypeError, match="`dataset` must be an xarray.Dataset, got a dict"):
+    with pytest.raises(TypeError, match="`dataset` must be an xarray.Dataset, got dict"):
         Explanation({"values": 1.0})
