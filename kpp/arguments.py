@@ -82,6 +82,7 @@ _NAMED: dict[str, Kind] = {
     "float": Kind("a number", lambda value: is_instance(value, "float") and not np.isnan(value)),
     "str": Kind("text", lambda value: isinstance(value, str)),
     "Callable": Kind("a function", callable),
+    "type": Kind("a class", inspect.isclass),
     "slice": Kind("a slice", lambda value: isinstance(value, slice)),
     "Path": Kind("a path", lambda value: hasattr(value, "__fspath__")),
     "PathLike": Kind("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__")),

@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import validate_data
 
+from kpp.arguments import guard_exports
 from kpp.tables import as_table, is_table
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, refuse_masked, refuse_missing_labels, refuse_not_numbers
@@ -239,3 +240,6 @@ def _replace(value: Any, path: list[str], part: Any) -> Any:
         index = int(path[0])
         return (*value[:index], _replace(value[index], path[1:], part), *value[index + 1 :])
     return dataclasses.replace(value, **{path[0]: _replace(getattr(value, path[0]), path[1:], part)})
+
+
+guard_exports(globals())

@@ -18,7 +18,7 @@ from kpp.memory import check_memory
 from kpp.priors import has_priors, is_prior, leaf_shape, prior_sites, substitute
 from kpp.tables import Schema, read_points
 from kpp.typing import Leaf, Points
-from kpp.validation import as_finite_array, check_same_rows, warn_if_float32
+from kpp.validation import as_array, as_finite_array, check_same_rows, warn_if_float32
 
 __all__ = [
     "check_categories",
@@ -52,7 +52,7 @@ def optional_scalar_field(name: str, **options: Any) -> Any:
 
 def as_scalar(value: Leaf, name: str) -> Leaf:
     """Return one finite number as an array, or a prior for one number unchanged; raise ValueError for anything else."""
-    shape = leaf_shape(value)
+    shape = leaf_shape(value if is_prior(value) or not isinstance(value, (list, tuple)) else as_array(value, name))
     if shape != ():
         what = "a prior of" if is_prior(value) else "an array of"
         raise ValueError(f"`{name}` must be one number or a prior for one, got {what} shape {shape}")

@@ -1,5 +1,6 @@
 """Linear algebra of symmetric matrices: factorization, regularized systems, conjugate gradients, parts and roots."""
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.linalg.cholesky import FactorizationError as FactorizationError
 from kpp.linalg.cholesky import add_diagonal as add_diagonal
 from kpp.linalg.cholesky import check_factor as check_factor
@@ -21,3 +22,5 @@ from kpp.linalg.ridge import GramMatrix as GramMatrix
 from kpp.linalg.spectral import positive_part as positive_part
 from kpp.linalg.spectral import root_of_full_rank as root_of_full_rank
 from kpp.linalg.spectral import symmetric_root as symmetric_root
+
+_guard_exports(globals())

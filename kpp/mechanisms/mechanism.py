@@ -16,6 +16,7 @@ from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.modules import AbstractModule
 from kpp.priors import is_prior
 from kpp.typing import Leaf
+from kpp.validation import check_type
 
 __all__ = ["AbstractMechanism", "Inputs", "Training", "leaf_by_name", "likelihood_field", "scalars_field"]
 
@@ -100,7 +101,12 @@ class AbstractMechanism(AbstractModule):
 
 def likelihood_field() -> Any:
     """Return an Equinox field that holds a pointwise likelihood, by default Gaussian with a prior for its noise."""
-    return eqx.field(default_factory=_gaussian)
+    return eqx.field(converter=_checked_likelihood, default_factory=_gaussian)
+
+
+def _checked_likelihood(value: AbstractPointwiseLikelihood) -> AbstractPointwiseLikelihood:
+    check_type(value, "likelihood", ("AbstractPointwiseLikelihood",))
+    return value
 
 
 def _gaussian() -> AbstractPointwiseLikelihood:

@@ -12,6 +12,7 @@ The examples to check come from the classmethod `examples` of each class; `check
 functions check one example of your own.
 """
 
+from kpp.arguments import guard_exports as _guard_exports
 from kpp.testing.converters import converter_checks as converter_checks
 from kpp.testing.embeddings import embedding_checks as embedding_checks
 from kpp.testing.explainers import explainer_checks as explainer_checks
@@ -29,3 +30,5 @@ from kpp.testing.suite import check_model as check_model
 from kpp.testing.suite import check_value_function as check_value_function
 from kpp.testing.suite import parametrize_with_checks as parametrize_with_checks
 from kpp.testing.value_functions import value_function_checks as value_function_checks
+
+_guard_exports(globals())
