@@ -56,13 +56,15 @@ def _is_numeric(value: Any) -> bool:
 
 
 def _are_points(value: Any) -> bool:
-    if isinstance(value, list):
+    if isinstance(value, (list, jax.Array, np.ndarray)):
         return _is_numeric(value)
     leaves = jax.tree.leaves(value)
     return bool(leaves) and all(_is_numeric(leaf) and not np.isscalar(leaf) for leaf in leaves)
 
 
 def _is_key(value: Any) -> bool:
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        return False
     try:
         check_rng_key(value)
     except TypeError:
@@ -122,15 +124,27 @@ def check_arguments(function: Function) -> Function:
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        places, kinds = _kinds_of(function)
-        for name, value in (*zip(places, args, strict=False), *kwargs.items()):
-            if name in kinds and is_concrete(value) and not any(kind.holds(value) for kind in kinds[name]):
-                if _KEY in kinds[name]:
-                    check_rng_key(value, name)  # raises, and says how a seed becomes a key
-                raise wrong_kind(value, name, [kind.words for kind in kinds[name]])
+        names, kinds = _kinds_of(function)
+        for name, value in zip(names, args, strict=False):
+            if name in kinds:
+                _check(value, name, kinds[name])
+        for name, value in kwargs.items():
+            if name in kinds:
+                _check(value, name, kinds[name])
         return function(*args, **kwargs)
 
     return checked  # type: ignore[return-value]
+
+
+def _check(value: Any, name: str, kinds: tuple[Kind, ...]) -> None:
+    for kind in kinds:
+        if kind.holds(value):
+            return
+    if not is_concrete(value):
+        return
+    if _KEY in kinds:
+        check_rng_key(value, name)  # raises, and says how a seed becomes a key
+    raise wrong_kind(value, name, [kind.words for kind in kinds])
 
 
 _CHECKED = check_arguments(len).__code__  # type: ignore[attr-defined]
@@ -242,4 +256,9 @@ def _is_class(node: ast.expr, names: Mapping[str, Any]) -> bool:
 
 @functools.cache
 def _of_class(name: str) -> Kind:
-    return Kind(_CLASSES.get(name) or in_words(name), lambda value: is_instance(value, name))
+    # A class is known by its name, so that a wrong argument does not import the library that defines it.
+    @functools.cache
+    def is_subclass(cls: type) -> bool:
+        return any(base.__name__ == name for base in cls.__mro__)
+
+    return Kind(_CLASSES.get(name) or in_words(name), lambda value: is_subclass(type(value)))
