@@ -182,8 +182,8 @@ def in_words(kind: str) -> str:
 
 
 def _describe_short(value: object) -> str:
-    """Return the type of a value, and the value itself if it is text or a number."""
-    shown = f" {_clip(repr(value))}" if isinstance(value, (str, int, float)) else ""
+    """Return the type of a value, and the value itself if it is text, a number or a list, cut if it is long."""
+    shown = f" {_clip(repr(value))}" if isinstance(value, (str, int, float, list, tuple)) else ""
     return f"{type(value).__name__}{shown}"
 
 

@@ -205,7 +205,7 @@ TIED = CausalDAG(CHAIN.edges, bidirected=[*CHAIN.edges, (NAMES[0], NAMES[-1])])
     ],
 )
 def test_messages_about_many_nodes_are_short(ask):
-    with pytest.raises(CausalError) as caught:
+    with pytest.raises((CausalError, TypeError)) as caught:
         ask()
     assert len(str(caught.value)) < 2500
 
