@@ -26,7 +26,7 @@ __all__ = ["CHECKSUM", "CheckedStore", "check_size", "read_descriptions"]
 #: The filter of every array that kpp writes: a checksum of each block.
 CHECKSUM = {"id": "crc32", "location": "end"}
 _TEXT = {"id": "vlen-utf8"}
-_FILTERS = ([], [CHECKSUM], [_TEXT], [_TEXT, CHECKSUM])
+_FILTERS: tuple[list[dict[str, str]], ...] = ([], [CHECKSUM], [_TEXT], [_TEXT, CHECKSUM])
 _COMPRESSORS = (None, "blosc", "zstd")
 _TYPES = re.compile(r"\|b1|\|[iu]1|[<>][iuf][248]|[<>]U\d{1,6}|\|S\d{1,6}|\|O")
 _KEYS = {"zarr_format", "shape", "chunks", "dtype", "fill_value", "order", "filters", "compressor"}

@@ -96,7 +96,7 @@ def write_new(path: Path, dataset: xr.Dataset, compute: bool = True) -> None:
             texts = np.array([str(text) for text in variable.values.ravel()]).reshape(variable.shape)
             marked = marked.assign_coords({name: (variable.dims, texts, variable.attrs)})
     encoding = {name: {"filters": [CRC32(location=CHECKSUM["location"])]} for name in marked.variables}
-    marked.to_zarr(
+    marked.to_zarr(  # type: ignore[call-overload]
         path,
         mode="w-",
         zarr_format=FORMAT,

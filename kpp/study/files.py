@@ -6,8 +6,9 @@ import bz2
 import csv
 import gzip
 import lzma
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from kpp.study.errors import StudyError, did_you_mean
 __all__ = ["check_columns", "read_table", "refuse_missing"]
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
-_UNPACK = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_UNPACK: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def read_table(path: Path, key: str) -> pd.DataFrame:
