@@ -277,6 +277,7 @@ def test_blocks_of_zeros_of_a_job_are_written_and_their_loss_is_noticed(tmp_path
     blocks = read_blocks(da.zeros((4, 2)), 2)
     job = JobStore.create(tmp_path / "j.zarr", first, blocks, {"x": "1"})
     assert job.done().tolist() == [True, False]
+    assert (tmp_path / "j.zarr" / "block_done" / "1").is_file()  # of its own, as blocks are done at the same time
     job.write({name: np.zeros((2, 2)[: first[name].ndim]) for name in ("values", "predictions", "data")}, 1, 2)
     assert not Explanation.load(tmp_path / "j.zarr").values.to_numpy().any()
     (tmp_path / "j.zarr" / "values" / "1.0").unlink()
