@@ -371,6 +371,13 @@ def test_one_long_text_that_is_named_many_times_is_refused(tmp_path):
         Explanation.load(path)
 
 
+def test_a_file_larger_than_the_memory_is_refused(tmp_path):
+    with open(tmp_path / "sparse.nc", "wb") as file:
+        file.truncate(2**43)  # takes no room on the disk
+    with pytest.raises(ValueError, match=r"sparse\.nc.*\(the file needs at least 8796.* GB"):
+        Explanation.load(tmp_path / "sparse.nc")
+
+
 def test_compressed_files_of_other_programs_are_read(tmp_path):
     write_explanation(tmp_path / "plain.nc")
     root, _ = netcdf.read(tmp_path / "plain.nc")
