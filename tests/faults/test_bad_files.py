@@ -320,7 +320,7 @@ from kpp.explanations import Explanation
 
 path = Path(sys.argv[1])
 whole = path.read_bytes()
-for offset in range(len(whole)):
+for offset in range(0, len(whole), 3):
     path.write_bytes(whole[:offset] + bytes(len(whole[offset : offset + 64])) + whole[offset + 64 :])
     try:
         Explanation.load(path)
