@@ -189,6 +189,7 @@ def _call(
                 f"`{type(explainer).__name__}.{method.__name__}` must return a kpp.Explanation, got "
                 f"{type(explanation).__name__}"
             )
+        Explanation(explanation.dataset)  # checked once more, because its arrays may have been changed since
     except Exception as error:
         owner = registry.owner_of("explainers", type(explainer))
         if owner is not None:

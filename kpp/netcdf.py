@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.files import replace_when_complete
-from kpp.memory import check_expansion
+from kpp.memory import check_expansion, check_memory
 
 if TYPE_CHECKING:
     import h5py
@@ -166,11 +166,13 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
     if not target.is_file():
         raise FileNotFoundError(f"`path` {str(target)!r} is not a file")
     try:
+        check_memory(target.stat().st_size, "the file", "use a machine with more memory")
         content = target.read_bytes()
         _check_digest(content)
         _check_heaps(content)
         with h5py.File(target, "r") as file:
             _check_parts(file, content)
+            del content  # the arrays take its place
             yield file
     except Exception as error:  # the libraries raise errors of many types for a file that is damaged
         raise ValueError(f"`path` {str(target)!r} is not a netCDF file that kpp can read ({error})") from error

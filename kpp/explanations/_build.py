@@ -82,15 +82,16 @@ def check_dataset(dataset: xr.Dataset) -> None:
     """
     if not isinstance(dataset, xr.Dataset):
         raise TypeError(f"`dataset` must be an xarray.Dataset, got a {type(dataset).__name__}")
-    missing = [name for name in (*REQUIRED, "feature") if name not in dataset.variables]
+    variables = dataset.variables
+    missing = [name for name in (*REQUIRED, "feature") if name not in variables]
     if missing:
-        raise ValueError(f"`dataset` must have the array {missing[0]!r}, got {sorted(map(str, dataset.variables))}")
-    dims = dataset["values"].dims
+        raise ValueError(f"`dataset` must have the array {missing[0]!r}, got {sorted(map(str, variables))}")
+    dims = variables["values"].dims
     if dims[2 * (dims[:2] == SAMPLE_DIMS) :] not in (("instance", "feature"), ("instance", "feature", "output")):
         raise ValueError(f"`values` must have dimensions ([chain, draw,] instance, feature[, output]), got {dims}")
-    for name, array in dataset.data_vars.items():
-        if name != "data" and array.chunks is None:
-            finite_array(array.values, str(name))
+    for name in dataset.data_vars:
+        if name != "data" and variables[name].chunks is None:
+            finite_array(variables[name].values, str(name))
 
 
 def additivity_error(dataset: xr.Dataset) -> xr.DataArray:

@@ -26,12 +26,13 @@ __all__ = ["CHECKSUM", "CheckedStore", "check_size", "read_descriptions"]
 #: The filter of every array that kpp writes: a checksum of each block.
 CHECKSUM = {"id": "crc32", "location": "end"}
 _TEXT = {"id": "vlen-utf8"}
-_FILTERS = ([], [CHECKSUM], [_TEXT], [_TEXT, CHECKSUM])
+_FILTERS: tuple[list[dict[str, str]], ...] = ([], [CHECKSUM], [_TEXT], [_TEXT, CHECKSUM])
 _COMPRESSORS = (None, "blosc", "zstd")
 _TYPES = re.compile(r"\|b1|\|[iu]1|[<>][iuf][248]|[<>]U\d{1,6}|\|S\d{1,6}|\|O")
 _KEYS = {"zarr_format", "shape", "chunks", "dtype", "fill_value", "order", "filters", "compressor"}
 _ALL_KEYS = _KEYS | {"dimension_separator"}
 _LARGEST_DESCRIPTION = 2**26  # bytes; the levels of categories are the largest part
+_MOST_BLOCKS = 10**6  # of an array: Dask makes a task for each
 _BLOCK = re.compile(r"(.+)/\d+(\.\d+)*")
 
 
@@ -116,6 +117,7 @@ def _check_description(name: str, array: dict[str, Any]) -> None:
         "compressor": (compressor and compressor["id"]) in _COMPRESSORS,
         "order": array["order"] == "C" and array.get("dimension_separator", ".") == ".",
         "shape": len(shape) == len(chunks) and all(type(size) is int and size >= 0 for size in [*shape, *chunks]),
+        "chunks": math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)) <= _MOST_BLOCKS,
         "fill_value": not isinstance(array["fill_value"], (list, dict)),
     }
     for part, right in checks.items():
@@ -141,6 +143,8 @@ def _check_block(path: Path, array: Mapping[str, Any]) -> None:
         if length != expected:
             raise ValueError(f"it has {length} bytes, and its array asks for {expected}")
     for codec in [array["compressor"], *reversed(filters)]:
+        if codec == _TEXT and int.from_bytes(content[:4], "little") != math.prod(array["chunks"]):
+            raise ValueError("it has another number of texts than its array asks for")
         content = content if codec is None else numcodecs.get_codec(dict(codec)).decode(content)
 
 

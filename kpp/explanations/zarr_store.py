@@ -95,8 +95,9 @@ def write_new(path: Path, dataset: xr.Dataset, compute: bool = True) -> None:
         if variable.dtype.kind in "OT":  # Zarr's codec of texts of any length has no checksum
             texts = np.array([str(text) for text in variable.values.ravel()]).reshape(variable.shape)
             marked = marked.assign_coords({name: (variable.dims, texts, variable.attrs)})
-    encoding = {name: {"filters": [CRC32(location=CHECKSUM["location"])]} for name in marked.variables}
-    marked.to_zarr(
+    checksum = CRC32(location=CHECKSUM["location"])
+    encoding = {name: {**variable.encoding, "filters": [checksum]} for name, variable in dataset.variables.items()}
+    marked.to_zarr(  # type: ignore[call-overload]
         path,
         mode="w-",
         zarr_format=FORMAT,

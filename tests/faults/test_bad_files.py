@@ -320,7 +320,7 @@ from kpp.explanations import Explanation
 
 path = Path(sys.argv[1])
 whole = path.read_bytes()
-for offset in range(len(whole)):
+for offset in range(0, len(whole), 3):
     path.write_bytes(whole[:offset] + bytes(len(whole[offset : offset + 64])) + whole[offset + 64 :])
     try:
         Explanation.load(path)
@@ -369,6 +369,13 @@ def test_one_long_text_that_is_named_many_times_is_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"becomes 100\d+ bytes in memory"):
         Explanation.load(path)
+
+
+def test_a_file_larger_than_the_memory_is_refused(tmp_path):
+    with open(tmp_path / "sparse.nc", "wb") as file:
+        file.truncate(2**43)  # takes no room on the disk
+    with pytest.raises(ValueError, match=r"sparse\.nc.*\(the file needs at least 8796.* GB"):
+        Explanation.load(tmp_path / "sparse.nc")
 
 
 def test_compressed_files_of_other_programs_are_read(tmp_path):

@@ -103,6 +103,9 @@ BAD_PARTS = {
     "blocks in folders": {"dimension_separator": "/"},
     "a negative shape": {"shape": [-1]},
     "blocks of another rank": {"chunks": [1, 1]},
+    "shapes of no numbers": {"shape": "2", "chunks": "2"},
+    "billions of blocks": {"shape": [10**12], "chunks": [1]},
+    "blocks of no size": {"chunks": [0]},
     "a fill value that is a list": {"fill_value": [1]},
     "the third format": {"zarr_format": 3},
     "an unknown key": {"storage_transformers": []},
@@ -214,8 +217,16 @@ def test_text_that_unpacks_to_much_more_is_refused(store):
         Explanation.load(store)
 
 
+def test_texts_of_another_number_are_refused(store):
+    """The codec would make room for four billion texts."""
+    edit(store, "feature", dtype="|O", filters=[{"id": "vlen-utf8"}], compressor=None)
+    (store / "feature" / "0").write_bytes(b"\xff" * 4 + bytes(60))
+    with pytest.raises(ValueError, match="another number of texts than its array asks for"):
+        Explanation.load(store)
+
+
 def test_arrays_much_larger_than_their_files_are_refused(store):
-    edit(store, "values", shape=[150_000_000, 2])
+    edit(store, "values", shape=[150_000_000, 2], chunks=[150_000_000, 2])
     with pytest.raises(ValueError, match=r"becomes 2400\d+ bytes in memory; kpp reads files that become up to 100"):
         Explanation.load(store)
 
@@ -277,6 +288,7 @@ def test_blocks_of_zeros_of_a_job_are_written_and_their_loss_is_noticed(tmp_path
     blocks = read_blocks(da.zeros((4, 2)), 2)
     job = JobStore.create(tmp_path / "j.zarr", first, blocks, {"x": "1"})
     assert job.done().tolist() == [True, False]
+    assert (tmp_path / "j.zarr" / "block_done" / "1").is_file()  # of its own, as blocks are done at the same time
     job.write({name: np.zeros((2, 2)[: first[name].ndim]) for name in ("values", "predictions", "data")}, 1, 2)
     assert not Explanation.load(tmp_path / "j.zarr").values.to_numpy().any()
     (tmp_path / "j.zarr" / "values" / "1.0").unlink()

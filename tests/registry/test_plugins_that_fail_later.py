@@ -46,6 +46,13 @@ FAULTS = {
         ValueError,
         "`predictions` must be finite, got 2 NaN or infinite values",
     ),
+    "NaN written into the arrays": (
+        "found = inputs.explanation({}, values=inputs.x, base_values=0.0)\n"
+        "        found.dataset['values'] = found.dataset['values'] * np.nan\n"
+        "        return found",
+        ValueError,
+        "`values` must be finite, got 6 NaN or infinite values",
+    ),
     "a part that is missing": (
         "return kpp.Explanation(inputs.explanation({}, values=inputs.x, base_values=0.0).dataset[['values']])",
         ValueError,
