@@ -35,10 +35,10 @@ __all__ = [
     "columns_of_names",
     "is_number",
     "is_table",
+    "numbers_as_text",
     "plain_level",
     "read_points",
     "refuse_missing",
-    "refuse_numbers_as_text",
     "standardize",
 ]
 
@@ -357,8 +357,13 @@ def read_points(
     booleans = tuple(column for column in free if _is_boolean(x[column]))
     known = {*booleans, *(column for column in free if is_number(x[column]))}
     for column in free:
-        if column not in known:
-            refuse_numbers_as_text(x[column], column, name)
+        found = None if column in known else numbers_as_text(x[column])
+        if found is not None:
+            raise ValueError(
+                f"`{name}` must hold numbers or categories in column {column!r}, got entries most of which are "
+                f"numbers: {found}; convert them, for example by pandas.to_numeric(column, errors='coerce'), and drop "
+                "or fill in the rows without a number; if the entries are categories, write column.astype('category')"
+            )
     schema = Schema(
         names, {column: _levels(x[column], column, name) for column in names if column not in known}, booleans
     )
@@ -512,29 +517,15 @@ def is_number(column: object) -> bool:
     return (objects or values.dtype.kind in "iuf") and not _is_category(column)
 
 
-def refuse_numbers_as_text(column: object, feature: str, name: str) -> None:
-    """Raise ValueError if most entries of a column that is not of a type for categories are numbers, perhaps as text.
-
-    Args:
-        column: The column.
-        feature: Its name.
-        name: The argument's name for the message.
-
-    Raises:
-        ValueError: If they are; the message lists the entries that are not.
-    """
+def numbers_as_text(column: object) -> str | None:
+    """Return which entries of a column are numbers, perhaps as text, if most are and its type is not for categories."""
     entries = [] if _is_category(column) else np.asarray(column).tolist()
     others = collections.Counter(repr(entry) for entry in entries if not _reads_as_number(entry))
     if others.total() >= len(entries) / 2:
-        return
+        return None
     shown = ", ".join(f"{entry} ({times} times)" for entry, times in others.most_common(_SHOWN_LEVELS))
     more = f" and {len(others) - _SHOWN_LEVELS} others" if len(others) > _SHOWN_LEVELS else ""
-    found = f"all but {shown}{more}" if others else "all of them, as text"
-    raise ValueError(
-        f"`{name}` must hold numbers or categories in column {feature!r}, got {len(entries)} entries, most "
-        f"of them numbers: {found}; convert them, for example by pandas.to_numeric(column, errors='coerce'), and drop "
-        "or fill in the rows without a number; if the entries are categories, write column.astype('category')"
-    )
+    return f"all but {shown}{more}" if others else "all of them, as text"
 
 
 def _is_category(column: object) -> bool:

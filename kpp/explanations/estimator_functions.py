@@ -117,7 +117,8 @@ def as_frame(points: Float[np.ndarray, "n d"], schema: Schema, dtypes: Iterable[
     """
     import pandas as pd
 
-    columns, types = schema.decode(points), dict(dtypes)
+    columns: dict[str, Any] = dict(schema.decode(points))
+    types = dict(dtypes)
     for name, dtype in types.items():
         levels = {plain_level(level): level for level in getattr(dtype, "categories", ())}
         columns[name] = [levels.get(level, level) for level in columns[name]]

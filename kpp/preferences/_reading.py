@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kpp.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
-from kpp.validation import as_points, as_targets, check_same_rows, check_type
+from kpp.validation import as_points, as_targets, check_same_rows, check_type, refuse_masked
 
 __all__: list[str] = []
 
@@ -20,6 +20,7 @@ ITEM = "item"  # the feature of items that have only names
 
 def numbers_of(values: object, name: str, num_rows: int | None = None) -> np.ndarray:
     """Return numbers of items or rows."""
+    refuse_masked(values, name)
     array = np.asarray(values)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
         raise ValueError(

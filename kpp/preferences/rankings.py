@@ -25,7 +25,7 @@ from kpp.preferences.matches import Levels, Matches
 from kpp.serialization import data_class
 from kpp.tables import Schema, read_points
 from kpp.typing import RngKey
-from kpp.validation import check_array, check_rng_key, check_same_rows, check_type
+from kpp.validation import check_array, check_rng_key, check_same_rows, check_type, refuse_masked
 
 __all__ = ["Rankings"]
 
@@ -340,6 +340,7 @@ class Rankings(eqx.Module):
 
 def _numbers(row: Any, name: str, number: int) -> np.ndarray:
     """Return the item numbers of one ranking, possibly none."""
+    refuse_masked(row, name)
     array = np.asarray(row)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(

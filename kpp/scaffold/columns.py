@@ -12,8 +12,19 @@ import pandas as pd
 
 from kpp.study.data import most_levels, read_target
 from kpp.study.errors import StudyError
+from kpp.tables import numbers_as_text
 
-__all__ = ["CLASSIFICATION", "REGRESSION", "Column", "Unusable", "describe", "listed", "possible_task", "quoted"]
+__all__ = [
+    "CLASSIFICATION",
+    "REGRESSION",
+    "Column",
+    "Unusable",
+    "describe",
+    "holds_codes",
+    "listed",
+    "possible_task",
+    "quoted",
+]
 
 REGRESSION, CLASSIFICATION = "regression", "classification"
 
@@ -21,6 +32,8 @@ REGRESSION, CLASSIFICATION = "regression", "classification"
 _DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T\s].*)?")
 _DATE_TYPES = ("date", "datetime", "datetime64", "time", "timedelta", "timedelta64", "period")
 _SHOWN = 4
+_MOST_CODES = 20  # more different whole numbers are hardly codes of categories
+_MANY_ROWS = 10  # fewer whole numbers may differ by chance
 
 
 @dataclass(frozen=True)
@@ -31,11 +44,13 @@ class Column:
         name: Its name.
         is_category: Whether its values are categories.
         contents: Its values, in words.
+        may_be_codes: Whether it holds a few whole numbers, which may be codes of categories.
     """
 
     name: str
     is_category: bool
     contents: str
+    may_be_codes: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +75,12 @@ def describe(column: pd.Series) -> Column | Unusable:
     if pd.api.types.is_bool_dtype(column):
         return Column(name, False, "true or false, as the numbers 1 and 0")
     if _is_number(column):
-        return Column(name, False, f"numbers from {column.min():.4g} to {column.max():.4g}")
+        contents, num_levels = f"numbers from {column.min():.4g} to {column.max():.4g}", column.nunique()
+        if not _is_whole(column):
+            return Column(name, False, contents)
+        if num_levels == len(column) > _MANY_ROWS:
+            return Column(name, False, f"{contents}, different in every row: leave it out if it is an identifier")
+        return Column(name, False, contents, may_be_codes=2 < num_levels <= _MOST_CODES)
     levels = sorted(column.unique().tolist(), key=str)
     return Column(name, True, f"{len(levels)} categories: {listed(levels)}")
 
@@ -73,7 +93,7 @@ def possible_task(column: pd.Series, task: str | None = None) -> str:
         task: "regression" or "classification" if the user has chosen, which is then checked.
 
     Returns:
-        The task: classification for two classes and for the numbers 0 and 1, else regression.
+        The task: classification for two classes and for two whole numbers, such as 0 and 1 or 1 and 2, else regression.
 
     Raises:
         StudyError: If values are missing, infinite or all equal, there are more than two classes, or the task does not
@@ -82,12 +102,12 @@ def possible_task(column: pd.Series, task: str | None = None) -> str:
     name, reason = str(column.name), _fault(column)
     if reason is not None:
         raise StudyError(f"--target: the column {name!r} {reason}")
-    y, classes = read_target(column, name)
+    y, classes = read_target(column)
     levels = np.unique(y)
-    is_label = set(levels.tolist()) <= {0.0, 1.0}
+    is_label = classes is not None or (len(levels) == 2 and _is_whole(column))
     if task == CLASSIFICATION and not is_label:
         raise StudyError(
-            "--task classification needs a target with two classes, which are text or the numbers 0 and 1; the column "
+            "--task classification needs a target with two classes, which are text or two whole numbers; the column "
             f"{name!r} holds {listed(f'{level:g}' for level in levels)}"
         )
     if task == REGRESSION and classes is not None:
@@ -110,6 +130,15 @@ def _is_number(column: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column)
 
 
+def holds_codes(column: pd.Series) -> bool:
+    """Return whether a target holds two whole numbers other than 0 and 1, which are classes only if it is said."""
+    return _is_number(column) and not set(column.unique().tolist()) <= {0, 1}
+
+
+def _is_whole(column: pd.Series) -> bool:
+    return _is_number(column) and bool((column.to_numpy(float) % 1 == 0).all())
+
+
 def _fault(column: pd.Series) -> str | None:
     """Return why a study cannot use a column at all, or None if it can."""
     missing = int(column.isna().sum())
@@ -120,6 +149,9 @@ def _fault(column: pd.Series) -> str | None:
         kind = pd.api.types.infer_dtype(column)
         if kind in _DATE_TYPES or (kind == "string" and column.map(_DATE.fullmatch).notna().all()):
             return "holds dates or times: make numbers of them, such as a year, to use it"
+        numbers = numbers_as_text(column)
+        if numbers is not None:
+            return f"holds numbers, {numbers}: name texts for missing values in `missing_values`, to use it"
         if kind != "string":
             return f"holds neither numbers nor text, but values of the type {kind}"
     if column.nunique() == 1:

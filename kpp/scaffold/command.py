@@ -48,6 +48,7 @@ def study(
     `kpp run`; columns that cannot be used are left out, and a comment says why.
     """
     from kpp.scaffold.new_study import StudyAnswers, choose_study, write_study
+    from kpp.study.dialect import dialect_keys
     from kpp.study.errors import StudyError
 
     try:
@@ -60,6 +61,8 @@ def study(
         click.echo(f"kpp new study: {error}", err=True)
         raise click.exceptions.Exit(2) from error
     click.echo(f"Wrote {output}: {choices.task} of {choices.target!r} on {len(choices.features)} features.")
+    for key, value in dialect_keys(choices.dialect).items():
+        click.echo(f"The table shows {key} = {value}, which the file says.")
     for column in choices.left_out:
         click.echo(f"Left out: {column.name!r} {column.reason}")
     click.echo(f"Next: kpp run {shlex.quote(str(output))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,17 @@ from typing import TypeVar
 import click
 import pandas as pd
 
-from kpp.scaffold.columns import CLASSIFICATION, REGRESSION, Column, Unusable, describe, possible_task
+from kpp.scaffold.columns import CLASSIFICATION, REGRESSION, Column, Unusable, describe, holds_codes, possible_task
 from kpp.scaffold.study_file import FULL, QUICK, StudyChoices, study_text
+from kpp.study.dialect import DROP, PLAIN, TableFormat, seen_dialect
 from kpp.study.errors import StudyError
 from kpp.study.files import check_columns, read_table
 
 __all__ = ["StudyAnswers", "choose_study", "write_study"]
 
 _ALL = "all"
+# Rows are left out if columns lack at most this share of their values, and at most twice as many rows lack one.
+_FEW = 0.05
 
 Answer = TypeVar("Answer")
 
@@ -55,7 +59,9 @@ def choose_study(answers: StudyAnswers, *, ask: bool) -> StudyChoices:
     Raises:
         StudyError: If an answer is invalid, or the data or the target is missing and must not be asked for.
     """
-    path, table = _answer(answers.data, _read_data, "The table, a CSV or Parquet file", missing="DATA", ask=ask)
+    path, table, dialect = _answer(
+        answers.data, _read_data, "The table, a CSV or Parquet file", missing="DATA", ask=ask
+    )
     if ask and answers.target is None:
         click.echo(f"{path.name} has {len(table)} rows and the columns {', '.join(table.columns)}")
 
@@ -88,7 +94,8 @@ def choose_study(answers: StudyAnswers, *, ask: bool) -> StudyChoices:
         ask=ask,
     )
     num_different = len(table[[feature.name for feature in features]].drop_duplicates())
-    return StudyChoices(path, target, task, features, left_out, inference, len(table), num_different)
+    codes = task == CLASSIFICATION and holds_codes(table[target])
+    return StudyChoices(path, target, task, features, left_out, inference, len(table), num_different, dialect, codes)
 
 
 def write_study(choices: StudyChoices, output: Path) -> None:
@@ -130,9 +137,16 @@ def _or_ask_again(read: Callable[[str], Answer], text: str) -> Answer:
         raise click.UsageError(str(error)) from error  # click shows it and asks again
 
 
-def _read_data(text: str) -> tuple[Path, pd.DataFrame]:
+def _read_data(text: str) -> tuple[Path, pd.DataFrame, TableFormat]:
+    """Read a table in the dialect that it shows, without the rows that lack values if they are few."""
     path = Path(text).expanduser()
-    return path, read_table(path, "DATA")
+    dialect = seen_dialect(path) if path.is_file() and ".csv" in path.name.lower() else PLAIN
+    table = read_table(path, "DATA", dialect)
+    few = table.columns[table.isna().mean() <= _FEW].tolist()
+    complete = table.dropna(subset=few)
+    if len(complete) < len(table) and len(complete) >= (1 - 2 * _FEW) * len(table):
+        table, dialect = complete.reset_index(drop=True), dataclasses.replace(dialect, missing=DROP)
+    return path, table, dialect
 
 
 def _one_of(text: str, choices: Sequence[str], option: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kpp.scaffold.columns import CLASSIFICATION, Column, Unusable, quoted
+from kpp.study.dialect import PLAIN, TableFormat, dialect_keys
 
 __all__ = ["FULL", "MANY_ROWS", "QUICK", "StudyChoices", "study_text"]
 
@@ -20,6 +21,12 @@ MANY_ROWS = 1000
 _NUM_INDUCING = 100
 _BACKGROUND = 200
 _WIDTH, _COLUMN = 100, 34
+_DIALECT = {
+    "separator": "the character between the columns, as the file shows",
+    "decimal": "the decimal mark, as the file shows",
+    "encoding": "the encoding, as the file shows",
+    "missing": "rows that lack a value are left out; with refuse, they are an error",
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class StudyChoices:
         inference: "quick" or "full".
         num_rows: The number of rows of the table.
         num_different: The number of rows that differ in a feature.
+        dialect: The format of the table, as far as it is not the usual one.
+        has_codes: Whether the target holds numbers that are classes.
     """
 
     data: Path
@@ -45,6 +54,8 @@ class StudyChoices:
     inference: str
     num_rows: int
     num_different: int
+    dialect: TableFormat = PLAIN
+    has_codes: bool = False
 
     @property
     def has_many_rows(self) -> bool:
@@ -86,12 +97,24 @@ def _data(choices: StudyChoices, output: Path) -> Iterator[str]:
     yield "[data]"
     yield from _lines(f"path = {quoted(_relative(choices.data, output))}", "relative to the folder of this file")
     yield from _lines(f"target = {quoted(choices.target)}", f"{what}, so the task is {choices.task}")
+    for key, value in dialect_keys(choices.dialect).items():
+        yield _line(f"{key} = {value}", _DIALECT[key])
+    if choices.has_codes:
+        yield from _lines(f"categorical = [{quoted(choices.target)}]", "the numbers of the target are classes")
     yield _line("standardize = true", "the model sees numbers with mean 0 and standard deviation 1; the results")
     yield _line("", "are in the units of the table. With false, the model sees the table unchanged")
     yield "features = ["
     for feature in choices.features:
         yield from _lines(f"    {quoted(feature.name)},", feature.contents)
     yield "]"
+    codes = [feature.name for feature in choices.features if feature.may_be_codes]
+    if codes:
+        target = [choices.target] if choices.has_codes else []
+        yield from _comment(
+            "Whole numbers that may be codes of categories. If they are, write the next line without #, and give each "
+            "of these columns a Categorical kernel."
+        )
+        yield f"# categorical = [{', '.join(map(quoted, target + codes))}]"
     if choices.left_out:
         yield "# Left out:"
     for column in choices.left_out:

@@ -110,7 +110,7 @@ def load_study(path: str | Path) -> StudyConfig:
     """
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise StudyError(f"the study file {str(path)!r} can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -138,7 +138,8 @@ def parse_study(text: str, *, folder: Path = Path(), title: str = "study") -> St
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise StudyError(f"not valid TOML: {error}") from error
+        hint = "; a path with backslashes stands in single quotes, 'C:\\data\\table.csv'" if "\\" in text else ""
+        raise StudyError(f"not valid TOML: {error}{hint}") from error
     whole = Section(table, "study file")
     sections = {name: whole.get(name, {}) for name in ("study", "inference", "explainer", "report")}
     for name in ("data", "model"):

@@ -21,9 +21,9 @@ from kpp.labels import read_labels
 from kpp.preferences import Matches
 from kpp.study.data_config import DataConfig
 from kpp.study.errors import StudyError, blame
-from kpp.study.files import check_columns, read_table, refuse_missing
+from kpp.study.files import check_columns, complete_rows, read_table
 from kpp.study.section import Rows
-from kpp.tables import Scales, Schema, read_points, refuse_numbers_as_text
+from kpp.tables import Scales, Schema, numbers_as_text, read_points
 
 __all__ = [
     "Standardization",
@@ -203,14 +203,14 @@ def read_plain_table(config: DataConfig) -> StudyData:
         The data.
 
     Raises:
-        StudyError: If the file cannot be read, a column is missing, values are missing (with counts by column) or
-            infinite, or the target is constant, or text that does not have two levels.
+        StudyError: If the file cannot be read, a column is missing, values are missing (with counts by column) and not
+            to be dropped, or infinite, or the target is constant, or text that does not have two levels.
     """
-    table = read_table(config.path, "data.path")
+    table = read_table(config.path, "data.path", config.dialect)
     check_columns(table, [config.target], "data.target", config.path)
     features = choose_features(table, config, [config.target])
-    refuse_missing(table[[*features, config.target]], "data.path", config.path)
-    y, classes = read_target(table[config.target], config.target)
+    table = complete_rows(table, [*features, config.target], "data.path", config.path, config.dialect)
+    y, classes = read_target(table[config.target], config)
     frame = read_features(table, config, features)
     with blame("[data]"):
         x, schema = read_points(frame)
@@ -254,11 +254,18 @@ def choose_features(table: pd.DataFrame, config: DataConfig, others: Sequence[st
     return features
 
 
-def read_target(column: pd.Series, name: str) -> tuple[Float[np.ndarray, " n"], tuple[Any, Any] | None]:
-    """Return the numbers of a target, or the codes of its two classes and the classes."""
+def read_target(
+    column: pd.Series, config: DataConfig | None = None
+) -> tuple[Float[np.ndarray, " n"], tuple[Any, Any] | None]:
+    """Return the numbers of a target, or the codes of its two classes and the classes.
+
+    Numbers are classes if the study file names the target in `categorical`.
+    """
+    name = str(column.name)
+    if config is not None and name in config.categorical:
+        column = column.astype("category")
     if not pd.api.types.is_numeric_dtype(column):
-        with blame("data.target"):
-            refuse_numbers_as_text(column, name, "data")
+        _refuse_numbers_as_text(column, name, "target")
         try:
             codes, classes = read_labels(column)
         except ValueError as error:
@@ -283,10 +290,9 @@ def _is_text(column: pd.Series, name: str) -> bool:
     """Return whether a column holds categories; raise StudyError if it is neither numbers nor a few levels."""
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
         return False
-    if isinstance(column.dtype, pd.CategoricalDtype):
+    if isinstance(column.dtype, (pd.CategoricalDtype, pd.IntervalDtype)):
         return True
-    with blame("data.features"):
-        refuse_numbers_as_text(column, name, "data")
+    _refuse_numbers_as_text(column, name, "features")
     levels = column.nunique()
     if not pd.api.types.is_object_dtype(column) and not pd.api.types.is_string_dtype(column):
         raise StudyError(f"data.features: the column {name!r} must hold numbers or text, got {column.dtype}")
@@ -296,6 +302,15 @@ def _is_text(column: pd.Series, name: str) -> bool:
             "many for categories; leave it out of `features`, or name it in `categorical` if it is meant"
         )
     return True
+
+
+def _refuse_numbers_as_text(column: pd.Series, name: str, key: str) -> None:
+    found = numbers_as_text(column)
+    if found is not None:
+        raise StudyError(
+            f"data.{key}: most entries of the column {name!r} are numbers: {found}; list texts that stand for missing "
+            "values in `missing_values`, or name the column in `categorical` if its numbers are codes"
+        )
 
 
 def standardization(x: np.ndarray, y: np.ndarray, schema: Schema, standardize: bool) -> Standardization:

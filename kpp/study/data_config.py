@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kpp.study.dialect import DROP, PLAIN, REFUSE, TableFormat
 from kpp.study.errors import StudyError, did_you_mean
 from kpp.study.section import Section
 
@@ -95,10 +96,11 @@ class DataConfig:
         target: The column to predict; empty for matches, whose outcome is predicted.
         features: The columns to predict from; None for all other columns. For matches they are columns of the items,
             and for effects the treatments.
-        categorical: Columns of numbers that are codes of categories.
+        categorical: Columns of numbers that are codes of categories; for the target, of two classes.
         standardize: Whether features and target are shifted and scaled to mean 0 and standard deviation 1 for the
             model.
         further: The keys of kinds other than "table".
+        dialect: The keys about the format of all files.
     """
 
     path: Path
@@ -107,6 +109,7 @@ class DataConfig:
     categorical: tuple[str, ...] = ()
     standardize: bool = True
     further: GraphFiles | BagFiles | MatchFiles | EffectFiles | None = None
+    dialect: TableFormat = PLAIN
 
     def starting_at(self, folder: Path) -> DataConfig:
         """Return the section with relative paths that start at a folder."""
@@ -129,6 +132,7 @@ def read_data_section(section: Section) -> DataConfig:
         categorical=section.names("categorical", "columns of numbers that are codes of categories") or (),
         standardize=section.flag("standardize", True, "whether the model sees numbers with mean 0 and variance 1"),
         further=further(section),
+        dialect=_dialect(section),
     )
     section.finish()
     _check_columns(config)
@@ -140,13 +144,24 @@ def _check_columns(config: DataConfig) -> None:
         raise StudyError("data.features must name at least one column; leave it out to use all but the target")
     if config.target in (config.features or ()):
         raise StudyError(f"data.features must not contain the target {config.target!r}")
-    if config.target in config.categorical:
-        raise StudyError(f"data.categorical must not contain the target {config.target!r}")
     if config.features is not None:
         for name in config.categorical:
-            if name not in config.features:
+            if name not in (*config.features, config.target):
                 hint = did_you_mean(name, config.features)
                 raise StudyError(f"data.categorical names {name!r}, which is not in data.features; {hint}")
+
+
+def _dialect(section: Section) -> TableFormat:
+    given = TableFormat(
+        separator=section.character("separator", PLAIN.separator, "the character between the columns of CSV files"),
+        decimal=section.choice("decimal", PLAIN.decimal, [".", ","], "the decimal mark of CSV files"),
+        encoding=section.text("encoding", PLAIN.encoding, 'the encoding of CSV files, such as "latin-1"'),
+        missing_values=section.names("missing_values", 'texts that stand for missing values, such as "?"') or (),
+        missing=section.choice("missing", PLAIN.missing, [REFUSE, DROP], "what to do with rows that lack values"),
+    )
+    if given.separator == given.decimal:
+        raise StudyError(f"data.separator and data.decimal must differ, got {given.decimal!r} for both")
+    return given
 
 
 def _table(section: Section) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import bz2
-import csv
 import gzip
+import logging
 import lzma
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,20 +13,24 @@ from typing import Any
 import pandas as pd
 
 from kpp.memory import check_expansion
+from kpp.study.dialect import DROP, PLAIN, TableFormat, check_dialect
 from kpp.study.errors import StudyError, did_you_mean
 from kpp.tables import is_number
 
-__all__ = ["check_columns", "read_table", "refuse_missing"]
+__all__ = ["check_columns", "complete_rows", "read_table"]
 
+_LOGGER = logging.getLogger("kpp")
 _CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
 _UNPACK: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-def read_table(path: Path, key: str) -> pd.DataFrame:
+def read_table(path: Path, key: str, dialect: TableFormat = PLAIN) -> pd.DataFrame:
     """Read a CSV or Parquet file; the key of the study file is named in errors.
 
+    The index of a Parquet file that has a name, or holds text, becomes a column.
+
     Raises:
-        StudyError: If the file cannot be read, has no rows, or has two columns of one name.
+        StudyError: If the file cannot be read, has no rows, has two columns of one name, or shows another dialect.
     """
     if not path.is_file():
         raise StudyError(f"{key}: there is no file {str(path)!r}")
@@ -34,10 +38,16 @@ def read_table(path: Path, key: str) -> pd.DataFrame:
     try:
         _refuse_expansion(path)
         if name.endswith(_PARQUET):
-            table = pd.read_parquet(path)
+            table = _with_index(pd.read_parquet(path), path)
         elif name.endswith(_CSV):
-            table = pd.read_csv(path)
-            _refuse_repeated_columns(path, key)
+            check_dialect(path, dialect, key)
+            table = pd.read_csv(
+                path,
+                sep=dialect.separator,
+                decimal=dialect.decimal,
+                encoding=dialect.encoding,
+                na_values=list(dialect.missing_values),
+            )
         else:
             raise StudyError(f"{key}: {path.name!r} must end in {', '.join(_CSV + _PARQUET)}")
     except ImportError as error:
@@ -61,16 +71,33 @@ def check_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: Pat
             raise StudyError(f"{key}: there is no column {name!r} in {path.name!r}; {did_you_mean(name, columns)}")
 
 
-def refuse_missing(table: pd.DataFrame, key: str, path: Path) -> None:
-    """Raise StudyError if values are missing, with their numbers by column."""
-    counts = table.isna().sum()
+def complete_rows(
+    table: pd.DataFrame, columns: Sequence[str], key: str, path: Path, dialect: TableFormat
+) -> pd.DataFrame:
+    """Return the rows of a table in which no value of some columns is missing.
+
+    Raises:
+        StudyError: If values are missing, with their numbers by column, unless rows are to be dropped; or if no row is
+            complete.
+    """
+    counts = table[list(columns)].isna().sum()
     counts = counts[counts > 0]
-    if len(counts):
-        listed = ", ".join(f"{name!r}: {count}" for name, count in counts.items())
-        raise StudyError(
-            f"{key}: {path.name!r} has missing values ({listed}) in {len(table)} rows; drop those rows or fill them in "
-            "first"
+    if not len(counts):
+        return table
+    listed = ", ".join(f"{name!r}: {count}" for name, count in counts.items())
+    complete = table.dropna(subset=list(columns))
+    if dialect.missing != DROP or complete.empty:
+        fix = (
+            "no row is complete"
+            if complete.empty
+            else 'drop those rows, as `missing = "drop"` does, or fill them in first'
         )
+        raise StudyError(f"{key}: {path.name!r} has missing values ({listed}) in {len(table)} rows; {fix}")
+    dropped = len(table) - len(complete)
+    _LOGGER.warning(
+        "%s: %d of %d rows are left out, as values are missing (%s)", path.name, dropped, len(table), listed
+    )
+    return complete.reset_index(drop=True)
 
 
 def _refuse_expansion(path: Path) -> None:
@@ -89,12 +116,11 @@ def _refuse_expansion(path: Path) -> None:
                 check_expansion(length, size)
 
 
-def _refuse_repeated_columns(path: Path, key: str) -> None:
-    """Raise StudyError if the header names a column twice; pandas would rename the second column to ``name.1``."""
-    if path.suffix.lower() != ".csv":
-        return
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file), [])
-    repeated = sorted({name for name in header if header.count(name) > 1})
-    if repeated:
-        raise StudyError(f"{key}: {path.name!r} has more than one column called {', '.join(map(repr, repeated))}")
+def _with_index(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return a table whose index is a column if it means something: if it has a name or is not of whole numbers."""
+    if isinstance(table.index, pd.RangeIndex):
+        return table
+    if table.index.names == [None] and pd.api.types.is_integer_dtype(table.index):
+        _LOGGER.warning("%s: the index of whole numbers has no name and is left out", path.name)
+        return table.reset_index(drop=True)
+    return table.reset_index()

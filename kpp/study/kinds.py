@@ -28,7 +28,7 @@ from kpp.study.data import (
 )
 from kpp.study.data_config import BagFiles, DataConfig, EffectFiles, GraphFiles, MatchFiles
 from kpp.study.errors import StudyError, blame
-from kpp.study.files import check_columns, read_table, refuse_missing
+from kpp.study.files import check_columns, complete_rows, read_table
 from kpp.tables import Scales, read_points
 
 __all__ = ["DECIDED_FIELDS", "read_data"]
@@ -63,10 +63,10 @@ def _read_with_graph(config: DataConfig, files: GraphFiles) -> StudyData:
     parts = {part: tuple(getattr(partition, part)) for part in DECIDED_FIELDS}
     options = {}
     if files.unlabelled is not None:
-        table = read_table(files.unlabelled, "data.unlabelled")
+        table = read_table(files.unlabelled, "data.unlabelled", config.dialect)
         names = list(data.schema.feature_names)
         check_columns(table, names, "data.unlabelled", files.unlabelled)
-        refuse_missing(table[names], "data.unlabelled", files.unlabelled)
+        table = complete_rows(table, names, "data.unlabelled", files.unlabelled, config.dialect)
         with blame("data.unlabelled"):
             further = dataclasses.replace(data, frame=table[names], x=data.schema.read(table[names]))
         options = {"unlabelled": further.model_frame()}
@@ -75,21 +75,25 @@ def _read_with_graph(config: DataConfig, files: GraphFiles) -> StudyData:
 
 def _read_bags(config: DataConfig, files: BagFiles) -> StudyData:
     """Read points in bags, one covariate per bag, and one target per bag or targets at their own covariates."""
-    points, bags = read_table(config.path, "data.path"), read_table(files.bags, "data.bags")
+    points, bags = (
+        read_table(config.path, "data.path", config.dialect),
+        read_table(files.bags, "data.bags", config.dialect),
+    )
     check_columns(points, [files.bag], "data.bag", config.path)
     check_columns(bags, [files.bag], "data.bag", files.bags)
     covariates = list(files.covariates or ())
     check_columns(bags, covariates, "data.covariates", files.bags)
     features = choose_features(points, config, [files.bag])
-    refuse_missing(points[[*features, files.bag]], "data.path", config.path)
-    refuse_missing(bags[[files.bag, *covariates]], "data.bags", files.bags)
+    points = complete_rows(points, [*features, files.bag], "data.path", config.path, config.dialect)
+    bags = complete_rows(bags, [files.bag, *covariates], "data.bags", files.bags, config.dialect)
     targets, key, path = bags, "data.bags", files.bags
     if files.targets is not None:
-        targets, key, path = read_table(files.targets, "data.targets"), "data.targets", files.targets
+        targets, key, path = read_table(files.targets, "data.targets", config.dialect), "data.targets", files.targets
         check_columns(targets, covariates, "data.covariates", path)
     check_columns(targets, [config.target], "data.target", path)
-    refuse_missing(targets[[config.target, *covariates]], key, path)
-    y, classes = read_target(targets[config.target], config.target)
+    targets = complete_rows(targets, [config.target, *covariates], key, path, config.dialect)
+    bags = bags if files.targets is not None else targets  # rows may have been left out
+    y, classes = read_target(targets[config.target], config)
     frame = read_features(points, config, features)
     with blame("[data]"):
         x, schema = read_points(frame)
@@ -114,15 +118,19 @@ def _scaled_covariates(
 
 def _read_matches(config: DataConfig, files: MatchFiles) -> StudyData:
     """Read matches between items; the target is the outcome for the first item of each pair."""
-    matches, items = read_table(config.path, "data.path"), read_table(files.items, "data.items")
+    matches, items = (
+        read_table(config.path, "data.path", config.dialect),
+        read_table(files.items, "data.items", config.dialect),
+    )
     check_columns(items, [files.item], "data.item", files.items)
     named = {"winner": [files.winner], "loser": [files.loser], "contexts": list(files.contexts)}
     named |= {"tie": [files.tie]} if files.tie is not None else {}
     for key, columns in named.items():
         check_columns(matches, columns, f"data.{key}", config.path)
     features = choose_features(items, dataclasses.replace(config, path=files.items), [files.item])
-    refuse_missing(items[[files.item, *features]], "data.items", files.items)
-    refuse_missing(matches[[name for names in named.values() for name in names]], "data.path", config.path)
+    items = complete_rows(items, [files.item, *features], "data.items", files.items, config.dialect)
+    used = [name for names in named.values() for name in names]
+    matches = complete_rows(matches, used, "data.path", config.path, config.dialect)
     frame = read_features(items, config, features)
     with blame("[data]"):
         x, schema = read_points(frame)
@@ -143,7 +151,10 @@ def _read_matches(config: DataConfig, files: MatchFiles) -> StudyData:
 
 def _read_effects(config: DataConfig, files: EffectFiles) -> StudyData:
     """Read treatments with outcomes and columns to adjust for, and outcomes with targets."""
-    trial, known = read_table(config.path, "data.path"), read_table(files.targets, "data.targets")
+    trial, known = (
+        read_table(config.path, "data.path", config.dialect),
+        read_table(files.targets, "data.targets", config.dialect),
+    )
     outcome, given = list(files.outcome), files.adjusting
     for table, path in ((trial, config.path), (known, files.targets)):
         check_columns(table, outcome, "data.outcome", path)
@@ -155,9 +166,9 @@ def _read_effects(config: DataConfig, files: EffectFiles) -> StudyData:
     adjusting = list(given or ())
     if files.graph is not None:
         adjusting = _choose_adjusting(files.graph, features, outcome, list(trial.columns), given)
-    refuse_missing(trial[[*features, *outcome, *adjusting]], "data.path", config.path)
-    refuse_missing(known[[*outcome, config.target]], "data.targets", files.targets)
-    y, classes = read_target(known[config.target], config.target)
+    trial = complete_rows(trial, [*features, *outcome, *adjusting], "data.path", config.path, config.dialect)
+    known = complete_rows(known, [*outcome, config.target], "data.targets", files.targets, config.dialect)
+    y, classes = read_target(known[config.target], config)
     frame = read_features(trial, config, features)
     with blame("[data]"):
         x, schema = read_points(frame)

@@ -65,6 +65,14 @@ class Section:
             raise StudyError(f"{self.name}.{key} must be {what}, as text, got {_shown(value)}")
         return value
 
+    def character(self, key: str, default: str, what: str) -> str:
+        """Return one character, which may be a tab or a space."""
+        self.describe(key, {"type": "string", "minLength": 1, "maxLength": 1, "description": what}, default)
+        value = self.get(key, default)
+        if not isinstance(value, str) or len(value) != 1:
+            raise StudyError(f"{self.name}.{key} must be {what}, one character, got {_shown(value)}")
+        return value
+
     def optional_text(self, key: str, what: str) -> str | None:
         """Return a text, or None if the key is missing."""
         found = self.text(key, "", what) if key in self.table else None

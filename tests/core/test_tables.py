@@ -90,13 +90,13 @@ def test_a_schema_of_some_columns():
 NUMBERS_WITH_GAPS = {
     "six question marks among 398 numbers": (
         pd.Series([f"{i}.0" for i in range(392)] + ["?"] * 6),
-        r"column 'power', got 398 entries, most of them numbers: all but '\?' \(6 times\)",
+        r"column 'power', got entries most of which are numbers: all but '\?' \(6 times\)",
     ),
     "numbers and text as objects": (
         pd.Series([1.5, 2.5, "n/a"], dtype=object),
-        r"most of them numbers: all but 'n/a' \(1 times\); convert them",
+        r"most of which are numbers: all but 'n/a' \(1 times\); convert them",
     ),
-    "nothing but numbers as text": (pd.Series(["1", "2.5", "-3e2"]), "most of them numbers: all of them, as text"),
+    "nothing but numbers as text": (pd.Series(["1", "2.5", "-3e2"]), "most of which are numbers: all of them, as text"),
     "decimal commas": (pd.Series(["1,5", "2,25", "0,5"]), "all of them, as text"),
     "numbers and a boolean": (pd.Series([1.5, 2.5, True], dtype=object), r"all but True \(1 times\)"),
     "many other entries": (pd.Series(list("abcdefg") + ["1"] * 20), r"'e' \(1 times\) and 2 others"),

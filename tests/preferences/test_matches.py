@@ -255,6 +255,8 @@ X = np.zeros((3, 2))
         (lambda: Matches.create(X, [0, 1, 2], [1, 2, 0], [1, 0, -1]), "`tie=0` beside -1 and 1"),
         (lambda: Matches.create(X, [0, 1], [1, 2], [1, 0.5]), "say what a tie is labelled with, such as `tie=0.5`"),
         (lambda: Matches.create(X, [0], [1], [1], tie=1), "`tie` must differ from 1"),
+        (lambda: Matches.create(X, np.ma.masked_equal([0, 1], 1), [1, 2]), "`first` has 1 masked entries"),
+        (lambda: Matches.create(X, [0, 1], [1, 2], np.ma.masked_equal([1, 0], 0)), "`y` has 1 masked entries"),
         (lambda: Matches.from_counts(X, [0], [1], [1.5], [0]), "`wins` must count matches, got 1.5 in row 0"),
         (lambda: Matches.from_counts(X, [0], [1], [1], [-1]), "`losses` must count matches, got -1 in row 0"),
         (lambda: Matches.from_counts(X, [0], [1], [0], [0]), "must count a match in each row, got none in row 0"),

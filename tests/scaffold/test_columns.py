@@ -16,15 +16,21 @@ NUMBERS = RNG.normal(size=40)
 DAYS = pd.date_range("2024-01-30", periods=40)
 USABLE = {
     "numbers": (NUMBERS, False, f"numbers from {NUMBERS.min():.4g} to {NUMBERS.max():.4g}"),
-    "whole numbers": (np.arange(40)[::-1], False, "numbers from 0 to 39"),
-    "years": (np.arange(1980, 2020), False, "numbers from 1980 to 2019"),
+    "whole numbers": (np.arange(40) // 2 * 3, False, "numbers from 0 to 57"),
+    "identifiers": (
+        np.arange(1980, 2020)[::-1],
+        False,
+        "numbers from 1980 to 2019, different in every row: leave it out if it is an identifier",
+    ),
     "booleans": ([True, False] * 20, False, "true or false, as the numbers 1 and 0"),
     "text": (['a "b"', "c\nd"] * 20, True, '2 categories: "a \\"b\\"", "c\\nd"'),
-    "text with many levels": ([f"{i % 10}" for i in range(40)], True, '10 categories: "0", "1", "2", "3", ...'),
+    "text with many levels": ([f"a{i % 10}" for i in range(40)], True, '10 categories: "a0", "a1", "a2", "a3", ...'),
     "fractions": (["1/2", "1/3"] * 20, True, '2 categories: "1/2", "1/3"'),
     "categories": (pd.Categorical([3, 1] * 20), True, '2 categories: "1", "3"'),
 }
 UNUSABLE = {
+    "numbers as text": ([f"{i % 10}" for i in range(40)], "holds numbers, all of them, as text"),
+    "numbers with gaps": (["?", "1", "2", "3"] * 10, "holds numbers, all but '?' (10 times): name texts for missing"),
     "constant": ([2.5] * 40, "has the same value in every row"),
     "constant text": (["a"] * 40, "has the same value in every row"),
     "missing": ([1.0, 2.0, np.nan, 4.0] * 10, "lacks 10 of 40 values"),
@@ -48,7 +54,8 @@ UNUSABLE = {
 @pytest.mark.parametrize("name", USABLE)
 def test_a_usable_column_is_described(name: str):
     values, is_category, contents = USABLE[name]
-    assert describe(pd.Series(values, name=name)) == Column(name, is_category, contents)
+    found = describe(pd.Series(values, name=name))
+    assert found == Column(name, is_category, contents, name == "whole numbers")
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
@@ -64,7 +71,10 @@ def test_an_unusable_column_has_a_reason(name: str):
     [
         (NUMBERS, "regression"),
         (np.arange(1, 41), "regression"),
-        ([1, 2] * 20, "regression"),
+        ([1, 2] * 20, "classification"),
+        ([-1, 1] * 20, "classification"),
+        ([0.5, 1.5] * 20, "regression"),
+        ([1, 2, 3, 4] * 10, "regression"),
         ([0, 1] * 20, "classification"),
         ([0.0, 1.0] * 20, "classification"),
         ([True, False] * 20, "classification"),
@@ -88,9 +98,9 @@ def test_numbers_0_and_1_may_be_regressed():
         ([datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)] * 20, None, "--target: the column 'y' holds dates"),
         (["a", "b", "c", "d"] * 10, None, "the column 'y' must hold numbers or two classes: .* got 4: 'a', 'b'"),
         (
-            [1, 2] * 20,
+            [1, 2, 3, 4] * 10,
             "classification",
-            '--task classification needs .* text or the numbers 0 and 1; .* holds "1", "2"',
+            '--task classification needs .* text or two whole numbers; .* holds "1", "2"',
         ),
         (["no", "yes"] * 20, "regression", '--task regression needs a target of numbers; .* holds "no", "yes"'),
     ],

@@ -95,7 +95,9 @@ def test_decimals_of_parquet_are_numbers(read, table):
 
 @pytest.mark.parametrize("column", ["a", "y"])
 def test_numbers_with_other_entries_are_not_taken_for_categories(read, table, column):
-    with pytest.raises(StudyError, match=rf"column '{column}', got 4 entries, most of them numbers: all but '\?'"):
+    with pytest.raises(
+        StudyError, match=rf"column '{column}' are numbers: all but '\?' \(1 times\); list .* `missing_values`"
+    ):
         read(table.assign(**{column: ["1.5", "?", "6", "3"]}))
 
 

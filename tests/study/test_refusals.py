@@ -28,7 +28,10 @@ FILE = {
     "features of a model": (("[model]\n", '[model]\non = ["x"]\n'), ["[model]", "on"]),
     "feature list": (("[data]\n", '[data]\nfeatures = ["area", "twon"]\n'), ["data.features", "did you mean 'town'"]),
     "target as feature": (("[data]\n", '[data]\nfeatures = ["price & tax"]\n'), ["data.features", "target"]),
-    "categorical target": (("[data]\n", '[data]\ncategorical = ["price & tax"]\n'), ["data.categorical", "target"]),
+    "categorical target": (
+        ("[data]\n", '[data]\ncategorical = ["price & tax"]\n'),
+        ["data.target", "must hold two classes, got 30"],
+    ),
     "text as target": (("price & tax", "town"), ["data.target", "'town' has two classes", "must hold real numbers"]),
     "unknown model": (("GPRegression", "GPRegresion"), ["[model]", "did you mean 'GPRegression'"]),
     "unknown kernel": (('"RBF"', '"RBG"'), ["model.kernel.kernels.0", "RBG"]),

@@ -157,9 +157,8 @@ def coarsen(dataset: Any, blocks: Mapping[Any, int] | int, *, boundary: str = "e
                 f"`blocks` must divide the {dataset.sizes[dim]} pixels along {dim!r}, got {size}; or say "
                 "`boundary='trim'` or `boundary='pad'`"
             )
-    if isinstance(dataset, xr.Dataset):
-        return as_dataset(dataset).coarsen(sizes, boundary=boundary).mean()
-    return without_fill_values(dataset).coarsen(sizes, boundary=boundary).mean()
+    grid: Any = as_dataset(dataset) if isinstance(dataset, xr.Dataset) else without_fill_values(dataset)
+    return grid.coarsen(sizes, boundary=boundary).mean()
 
 
 def _read_cells(

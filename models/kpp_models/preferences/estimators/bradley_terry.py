@@ -62,10 +62,11 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
             ValueError: If X does not hold pairs of different items, y does not have two classes, `penalty` is negative,
                 or the maximum of the likelihood does not exist.
         """
-        X, y = read_arrays(self, X, y, numeric=False, dtype=np.int64)
+        X, y = read_arrays(self, X, y, numeric=False)
         if not self.penalty >= 0:
             raise ValueError(f"`penalty` must be at least 0, got {self.penalty!r}")
         self.classes_, won = read_labels(y)
+        X = _whole(X)
         num_items = int(X.max()) + 1 if self.num_items is None else self.num_items
         self._check(X, num_items)
         weight = read_weights(sample_weight, X)
@@ -79,7 +80,7 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Float[np.ndarray, " N"]:
         """Return the differences of strengths, the log-odds that first items win, (N,)."""
         check_is_fitted(self)
-        X = read_arrays(self, X, reset=False, dtype=np.int64)
+        X = _whole(read_arrays(self, X, reset=False))
         self._check(X, len(self.strengths_))
         return self.strengths_[X[:, 0]] - self.strengths_[X[:, 1]]
 
@@ -107,6 +108,13 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
             )
         if (X[:, 0] == X[:, 1]).any():
             raise ValueError(f"`X` must hold different items, got item {X[X[:, 0] == X[:, 1]][0, 0]} with itself")
+
+
+def _whole(X: np.ndarray) -> np.ndarray:
+    """Return the numbers of items as integers, or raise ValueError if they are not whole."""
+    if (X % 1 != 0).any():
+        raise ValueError(f"`X` must hold the numbers of items, which are whole, got {X[X % 1 != 0][0]:g}")
+    return X.astype(np.int64)
 
 
 def _refuse_unbounded(X: np.ndarray, won: np.ndarray, weight: np.ndarray, num_items: int) -> None:

@@ -114,6 +114,12 @@ def test_no_classifier_is_fitted_to_missing_labels(name, wrong):
         estimator_of(name).fit(x, change(y))
 
 
+def test_numbers_of_items_are_whole():
+    x, y = data_of("BradleyTerry")
+    with pytest.raises(ValueError, match="`X` must hold the numbers of items, which are whole, got 0.5"):
+        estimator_of("BradleyTerry").fit(np.where(x == 0, 0.5, x), y)
+
+
 @pytest.mark.parametrize("name", ["PairwiseLogisticRegression", "PairwiseClassifier", "BradleyTerry"])
 def test_masked_weights_are_refused(name):
     x, y = data_of(name)
