@@ -94,6 +94,7 @@ def split_factors(
     Returns:
         The matrices between the values, (t, t), and between the rows, (n, n).
     """
-    of_others = jnp.prod(jnp.delete(term.factors(rows, rows), column, axis=0), axis=0)
+    # Without the barrier a program of jaxlib 0.12 reads uninitialized memory where the factor is the constant 1.
+    of_others = jax.lax.optimization_barrier(jnp.prod(jnp.delete(term.factors(rows, rows), column, axis=0), axis=0))
     settings = jnp.tile(rows[:1], (len(values), 1)).at[:, column].set(values)
     return term.scale * term.factors(settings, settings)[column], of_others

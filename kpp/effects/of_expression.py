@@ -50,7 +50,7 @@ def effect_of_expression(
     values, labels = column.settings(options.at)
     coded = pd.DataFrame(points, columns=names)
     embedding = EstimandEmbedding.from_estimand(estimand, coded, [question.outcome], [question.treatment])
-    center, width = outcome.mean(), outcome.std() or 1.0  # the regressions shrink to 0
+    center, width = outcome.mean(), outcome.std()  # the regressions shrink to 0
     query = jnp.asarray(values)[:, None]
     draws = embedding.bootstrap(
         rng_key,

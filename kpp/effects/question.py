@@ -82,13 +82,18 @@ class EffectQuestion:
         """Return the outcome of each row, (n,), and whether it is a column of booleans.
 
         Raises:
-            ValueError: If the outcome is text or a category, or values are missing.
+            ValueError: If the outcome is text, a category or constant, or values are missing.
         """
         points, schema = read_points(table[[self.outcome]], "data")
         if schema.levels:
             raise ValueError(
                 f"`outcome` must be a column of numbers or booleans, got the levels {list(schema.levels.values())[0]} "
                 f"in {self.outcome!r}; give `data[{self.outcome!r}] == level`"
+            )
+        if np.ptp(points) == 0:
+            raise ValueError(
+                f"`outcome` must vary, got {points[0, 0]:g} in all {len(points)} rows of {self.outcome!r}: the outcome "
+                "is constant, and no effect can be estimated"
             )
         return points[:, 0], bool(schema.booleans)
 

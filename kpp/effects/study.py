@@ -38,6 +38,8 @@ _NO_PLACEBO = (
     "the effect is 0 with an interval of no width; use kpp.Laplace, the default, or kpp.NUTS as `inference` of "
     "kpp.causal_effect"
 )
+# The variance of the noise of a standardized outcome: the median is 0.36, and an outcome without noise has a mode, too.
+_NOISE_PRIOR = dist.InverseGamma(1.0, 0.25)
 # Latent values that are log-odds or log-rates: the scale of the prior variance, and the prior of the mean.
 _LATENT_PRIOR = 4.0, dist.Normal(0.0, 5.0)
 
@@ -84,7 +86,7 @@ class EffectStudy:
         names = [self.question.treatment, *covariates, *self.further]
         scaled, scales = standardize(self.table[names], "data")
         outcome, likelihood = self._outcome()
-        center, width = (outcome.mean(), outcome.std() or 1.0) if mean_is_latent(likelihood) else (0.0, 1.0)
+        center, width = (outcome.mean(), outcome.std()) if mean_is_latent(likelihood) else (0.0, 1.0)
         model = _model(scales.schema, likelihood)
         inference = Laplace(num_samples=250, progress=False) if self.inference is None else self.inference
         fit = model.fit(fit_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
@@ -145,7 +147,7 @@ def _model(schema: Schema, likelihood: AbstractPointwiseLikelihood | None) -> An
         likelihood: The likelihood; None for numbers with Gaussian noise.
     """
     if likelihood is None:
-        return registry.get("models", "GPRegression")(_kernel(schema, 1.0), noise_variance=dist.LogNormal(-1.0, 1.0))
+        return registry.get("models", "GPRegression")(_kernel(schema, 1.0), noise_variance=_NOISE_PRIOR)
     variance, mean = (1.0, 0.0) if mean_is_latent(likelihood) else _LATENT_PRIOR
     return registry.get("models", "GeneralizedGP")(_kernel(schema, variance), likelihood, mean=mean)
 

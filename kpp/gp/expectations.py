@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln, logsumexp, ndtr
+from jax.scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 from jaxtyping import Array, Float
 
 from kpp.gp.gaussian import LOG_TWO_PI, normal_log_density
@@ -20,10 +20,12 @@ from kpp.typing import AnyArray
 __all__ = [
     "deviation",
     "expectation",
+    "expected_log_ndtr",
     "expected_log_one_plus_square",
     "expected_softplus",
     "log_expectation",
     "log_integral",
+    "log_mixture_of_noises",
     "student_t_marginal",
 ]
 
@@ -32,6 +34,9 @@ _HERMITE, _HERMITE_WEIGHTS = (np.asarray(part) for part in np.polynomial.hermite
 _HERMITE_WEIGHTS = _HERMITE_WEIGHTS / _HERMITE_WEIGHTS.sum()
 # For integrands with one peak: sinh of these, in units of the peak's width; 74 widths to each side.
 _PEAK = np.linspace(-5.0, 5.0, 161)
+# For integrands that may have several peaks: positions in an interval, first to find the peaks, then to integrate.
+_COARSE, _FINE = np.linspace(0.0, 1.0, 257), np.linspace(0.0, 1.0, 513)
+_NEGLIGIBLE = 40.0  # a log density this much below the largest does not count
 _BISECTIONS = 60  # 2**-60 of the first interval: below the rounding error of float64
 # For the logistic variable, and for the exponential one by its logarithm.
 _LOGISTIC, _STEP = np.linspace(-45.0, 45.0, 181, retstep=True)
@@ -39,6 +44,7 @@ _LOGISTIC_WEIGHTS = _STEP / (4.0 * np.cosh(_LOGISTIC / 2.0) ** 2)
 _LOG_EXPONENTIAL, _STEP = np.linspace(-60.0, 5.0, 241, retstep=True)
 _EXPONENTIAL = np.exp(_LOG_EXPONENTIAL)
 _EXPONENTIAL_WEIGHTS = _STEP * np.exp(-_EXPONENTIAL)
+_WIDE = np.linspace(-1.0, 1.0, 161)  # for functions that bend near 0 only
 _LARGE_DEVIATION = 2.0  # above this standard deviation, integrate over the logistic variable
 # Smaller variances are replaced by this one: the derivative of the square root stays finite, and densities do not
 # change in float64.
@@ -155,6 +161,78 @@ def expected_softplus(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n
         return large * (white * ndtr(white) + jnp.exp(-0.5 * (white**2 + LOG_TWO_PI)))
 
     return jnp.where(scale < _LARGE_DEVIATION, small, _weighted_sum(positive_part, _LOGISTIC, _LOGISTIC_WEIGHTS))
+
+
+def expected_log_ndtr(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+    r"""Return :math:`E \log \Phi(g)` for :math:`g \sim N(\mu, v)`, elementwise, to ten digits or 1e-10.
+
+    For standard deviations above 1 and means within 4 of them the sum is over u in :math:`g = \sinh u`, because
+    :math:`\log \Phi` bends near 0 on the scale 1 and elsewhere on the scale of g.
+
+    Args:
+        mean: :math:`\mu`, of shape (n,).
+        variance: v, of shape (n,).
+
+    Returns:
+        The expectations, of shape (n,).
+    """
+    mean, scale = jnp.asarray(mean), deviation(variance)
+    smooth = (scale < 1.0) | (jnp.abs(mean) > 4.0 * scale)
+    small = expectation(log_ndtr, mean, jnp.where(smooth, scale, 1.0) ** 2)
+    center, width = jnp.where(smooth, 0.0, mean), jnp.where(smooth, 1.0, scale)
+    reach = jnp.arcsinh(jnp.abs(center) + 10.0 * width)
+
+    def term(position: Array) -> Array:
+        g = jnp.sinh(reach * position)
+        return log_ndtr(g) * jnp.exp(normal_log_density(g, center, width**2)) * reach * jnp.cosh(reach * position)
+
+    step = np.full(len(_WIDE), _WIDE[1] - _WIDE[0])
+    return jnp.where(smooth, small, _weighted_sum(term, _WIDE, step))
+
+
+def log_mixture_of_noises(
+    residual: Float[AnyArray, " n"],
+    variance: Float[AnyArray, " n"],
+    log_noise_mean: Float[AnyArray, " n"],
+    log_noise_variance: Float[AnyArray, " n"],
+) -> Float[Array, " n"]:
+    r"""Return :math:`\log \int N(r; 0, v + e^l)\, N(l; \mu, s^2)\, dl`, elementwise.
+
+    For an outlier the integrand has two peaks: at a usual variance of the noise, and at one of the size of
+    :math:`r^2`. All peaks lie between :math:`\mu - s^2 / 2` and the larger of :math:`\mu` and :math:`\log r^2`. A
+    coarse grid over this interval finds where the integrand is not negligible, and a fine one integrates there.
+
+    Args:
+        residual: r, of shape (n,).
+        variance: v, of shape (n,).
+        log_noise_mean: :math:`\mu`, of shape (n,).
+        log_noise_variance: :math:`s^2`, of shape (n,).
+
+    Returns:
+        The log densities, of shape (n,).
+    """
+    residual, variance, center = jnp.asarray(residual), jnp.asarray(variance), jnp.asarray(log_noise_mean)
+    scale = deviation(log_noise_variance)
+
+    def integrand(white: Array) -> Array:
+        given_noise = normal_log_density(residual, jnp.zeros_like(residual), variance + jnp.exp(center + scale * white))
+        return given_noise - 0.5 * (white**2 + LOG_TWO_PI)
+
+    def over(low: Array, high: Array, positions: np.ndarray) -> tuple[Array, Array]:
+        nodes = jax.vmap(lambda position: low + (high - low) * position)(jnp.asarray(positions))
+        return nodes, jax.vmap(integrand)(nodes)
+
+    # The log of the normal density rises at most by r^2 / 8 v for each unit of l, so that no peak lies beyond.
+    square = jnp.maximum(residual**2, jnp.finfo(scale.dtype).tiny)
+    highest = jnp.minimum((jnp.log(square) - center) / scale, scale * square / (8.0 * variance))
+    nodes, values = over(-0.5 * scale - 9.0, jnp.maximum(highest, 0.0) + 9.0, _COARSE)
+    kept = values > jnp.max(values, axis=0, keepdims=True) - _NEGLIGIBLE
+    step = nodes[1] - nodes[0]
+    low = jnp.min(jnp.where(kept, nodes, jnp.inf), axis=0) - step
+    high = jnp.max(jnp.where(kept, nodes, -jnp.inf), axis=0) + step
+    # The integral does not depend on where its nodes lie, so derivatives of the nodes are left out.
+    low, high = jax.lax.stop_gradient((low, high))
+    return logsumexp(over(low, high, _FINE)[1], axis=0) + jnp.log((high - low) * _FINE[1])
 
 
 def expected_log_one_plus_square(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:

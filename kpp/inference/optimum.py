@@ -197,7 +197,9 @@ def find_mode(
         raise ConvergenceError(
             f"none of {len(ends)} starts reached a mode: at the best of them, negative log-density {best.value:.6g}, "
             f"the gradient is still {best.gradient:.3g}; raise `max_steps` ({max_steps}) or `num_restarts` "
-            f"({num_restarts}), or use priors that keep the density finite"
+            f"({num_restarts}), or use priors that keep the density finite: targets without noise, for example, need a "
+            "prior of `noise_variance` that excludes 0, such as numpyro.distributions.InverseGamma(1.0, 0.05) for "
+            "targets of variance 1"
         )
     if len(converged) < len(ends):
         _LOGGER.info("%d of %d starts did not converge and are ignored", len(ends) - len(converged), len(ends))

@@ -298,3 +298,25 @@ def test_invalid_questions_to_a_fit_are_refused_by_name(name, fit):
 def test_a_fit_cannot_be_refuted(fit):
     with pytest.raises(TypeError, match="needs an effect of a table"):
         kpp.causal_effect(KEY, fit, GRAPH, **NAMES).refute(KEY, "placebo")
+
+
+@pytest.mark.parametrize("value", [0.1, 3.0, False])
+def test_a_constant_outcome_is_refused(value):
+    """The standard deviation of many equal numbers such as .1 is not 0: it is a rounding error."""
+    with pytest.raises(ValueError, match="`outcome` must vary, got .* in all 120 rows of 'y': the outcome is constant"):
+        kpp.causal_effect(KEY, TABLE.assign(y=value), GRAPH, **NAMES)
+
+
+def test_an_outcome_without_noise_has_an_effect():
+    """The outcome is the treatment."""
+    effect = kpp.causal_effect(KEY, TABLE.assign(y=TABLE["t"]), GRAPH, **NAMES, inference=kpp.MAP(progress=False))
+    assert abs(effect.contrast(1.0, 0.0).mean() - 1.0) < 0.02
+
+
+def test_a_category_without_confounders_has_the_effects_of_its_means():
+    """The variance of the noise is small, so that the averages of the rows of each level are the answer."""
+    levels = np.random.default_rng(0).choice(list("abc"), 200)
+    table = pd.DataFrame({"t": levels, "y": (levels == "b") + 2.0 * (levels == "c") + np.tile([0.1, -0.1], 100)})
+    effect = kpp.causal_effect(KEY, table, "dag { t -> y }", **NAMES, inference=kpp.MAP(progress=False))
+    means = table.groupby("t")["y"].mean()
+    np.testing.assert_allclose(effect.dataset["effect"].mean(("chain", "draw")), means, atol=0.03)

@@ -352,3 +352,16 @@ def test_bad_arguments_are_refused(case):
     call, message = BAD[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("deviation", [0.5, 1.5, 10.0, 300.0])
+def test_expected_log_probit_is_the_integral_for_wide_laws(deviation):
+    means = np.array([0.0, -2.0, 3.0, 35.0])
+    likelihood = BernoulliLikelihood(np.ones(4), "probit")
+    found = likelihood.expected_log_density(means, np.full(4, deviation**2))
+    white = np.linspace(-12.0, 12.0, 200_001)[:, None]
+    values = special.log_ndtr(means + deviation * white) * stats.norm.pdf(white)
+    expected = values.sum(axis=0) * (white[1, 0] - white[0, 0])
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
+    if deviation == 10.0:
+        np.testing.assert_allclose(found[0], -26.38033, atol=1e-5)

@@ -105,6 +105,24 @@ def test_averages_are_the_integrals(name, found):
     np.testing.assert_allclose(found[name]["marginal"], marginal, rtol=1e-6, atol=1e-6)
 
 
+def test_outliers_are_integrated_over_both_peaks():
+    """The integrand over the log variance of the noise has a peak at usual variances and one at the residual's size."""
+    rng = np.random.default_rng(1)
+    residuals = np.concatenate([[5.57495, 0.0, 100.0], np.exp(rng.normal(1.0, 1.5, 97))])
+    means = np.concatenate([[-2.98292, 0.0, -5.0], rng.normal(-1.0, 3.0, 97)])
+    variances = np.concatenate(
+        [[[1.055206, 2.363512], [1e-8, 1.0], [0.1, 25.0]], np.exp(rng.normal(0.0, 1.5, (97, 2)))]
+    )
+    likelihood = HeteroscedasticLikelihood().observe(jnp.asarray(residuals))
+    found = likelihood.marginal_log_density(np.stack([np.zeros(100), means], axis=1), variances)
+    white = np.linspace(-40.0, 40.0, 100_001)[:, None]
+    spread = np.sqrt(variances[:, 0] + np.exp(means + np.sqrt(variances[:, 1]) * white))
+    logs = stats.norm.logpdf(residuals, 0.0, spread) + stats.norm.logpdf(white)
+    expected = special.logsumexp(logs, axis=0) + np.log(white[1, 0] - white[0, 0])
+    np.testing.assert_allclose(expected[0], -9.53193, atol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
 def test_predictions_are_the_integrals(found):
     mean, variance = law_of("softmax")
     expected = integral(lambda f: special.softmax(f, axis=-1).reshape(len(f), -1), mean, variance).reshape(4, 3)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from kpp.gp.expectations import expected_softplus
+from kpp.gp.expectations import expected_log_ndtr, expected_softplus
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.gp.links import (
     LINKS,
@@ -78,7 +78,7 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
         return expected_log_probability(self.link, self.y, mean, variance)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        r"""Return the expected log probability of every label; for the logit by :math:`E \log(1 + e^f)`."""
+        r"""Return the expected log probability of every label, by :math:`E \log(1 + e^f)` or :math:`E \log \Phi(f)`."""
         if self.link == "logit":
             return self.y * jnp.asarray(mean) - expected_softplus(jnp.asarray(mean), jnp.asarray(variance))
-        return super().expected_log_density(mean, variance)
+        return expected_log_ndtr((2.0 * self.y - 1.0) * mean, variance)

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.gp.expectations import log_expectation
-from kpp.gp.gaussian import LOG_TWO_PI, normal_log_density
+from kpp.gp.expectations import log_mixture_of_noises
+from kpp.gp.gaussian import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
 from kpp.serialization import data_class
@@ -63,11 +63,7 @@ class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):
     ) -> Float[Array, " n"]:
         """Return the log density of every observation: the mean in closed form, the variance by quadrature."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
-
-        def given_noise(log_noise: Array) -> Array:
-            return normal_log_density(self.y, mean[:, 0], variance[:, 0] + jnp.exp(log_noise))
-
-        return log_expectation(given_noise, mean[:, 1], variance[:, 1])
+        return log_mixture_of_noises(self.y - mean[:, 0], variance[:, 0], mean[:, 1], variance[:, 1])
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:
         """Draw numbers."""

@@ -9,7 +9,15 @@ from numpyro import distributions as dist
 from kpp.kernels import RBF, AbstractKernel, default_kernel, median_heuristic
 from kpp.tables import Schema
 
-__all__ = ["fixed_kernel", "fixed_rbf", "kernel_with_constant", "kernel_with_priors", "mean_prior", "noise_prior"]
+__all__ = [
+    "fixed_kernel",
+    "fixed_rbf",
+    "kernel_with_constant",
+    "kernel_with_priors",
+    "mean_prior",
+    "noise_prior",
+    "target_variance",
+]
 
 _CONSTANT = 100.0  # the variance of a constant, in multiples of the kernel's, so that it is hardly penalized
 
@@ -36,14 +44,25 @@ def kernel_with_priors(points: Points, schema: Schema, variance: float) -> Abstr
     return _kernel(points, schema, priors=True, variance=variance)
 
 
+def target_variance(y: Float[np.ndarray, " n"]) -> float:
+    """Return the variance of the targets; 1 if they are all equal, where rounding errors may make it another number."""
+    return 1.0 if np.ptp(y) == 0 else float(np.var(y))
+
+
 def noise_prior(variance: float) -> dist.Distribution:
-    r"""Return a prior around a tenth of the targets' variance v, :math:`\log \sigma^2 \sim N(\log(v / 10), 1.5^2)`."""
-    return dist.LogNormal(np.log(variance / 10), 1.5)
+    r"""Return a prior with the median v / 10, :math:`\sigma^2 \sim \mathrm{InverseGamma}(1/2, 0.0227 v)`.
+
+    It keeps away from 0: the density of targets without noise has no maximum under a prior that does not.
+
+    Args:
+        variance: v, the variance of the targets.
+    """
+    return dist.InverseGamma(0.5, 0.0227 * variance)
 
 
-def mean_prior(y: Float[np.ndarray, " n"]) -> dist.Distribution:
-    """Return a normal distribution with the mean and the standard deviation of the targets."""
-    return dist.Normal(float(np.mean(y)), float(np.std(y)) or 1.0)
+def mean_prior(y: Float[np.ndarray, " n"], variance: float) -> dist.Distribution:
+    """Return a normal distribution with the mean of the targets and their variance."""
+    return dist.Normal(float(np.mean(y)), variance**0.5)
 
 
 def _kernel(points: Points, schema: Schema, *, priors: bool, variance: float) -> AbstractKernel:

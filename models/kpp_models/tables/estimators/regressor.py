@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 
 from kpp.estimators import as_rng_key, in_float64, read_training
 from kpp.tables import read_points
-from kpp_models.tables.estimators.defaults import kernel_with_priors, mean_prior, noise_prior
+from kpp_models.tables.estimators.defaults import kernel_with_priors, mean_prior, noise_prior, target_variance
 from kpp_models.tables.estimators.fitted import FittedEstimator
 from kpp_models.tables.regression import GPRegression
 
@@ -28,7 +28,8 @@ class GPRegressor(RegressorMixin, FittedEstimator):
     Args:
         kernel: k; by default `kpp.kernels.default_kernel` with priors around the median distances of each column and
             around the variance of y.
-        noise_variance: :math:`\sigma^2`, in squared units of y; by default a prior around a tenth of the variance of y.
+        noise_variance: :math:`\sigma^2`, in squared units of y; by default a prior around a tenth of the
+            variance of y, which excludes 0.
         mean: m, in units of y, as for `kpp_models.GPRegression`; by default a normal prior with the mean and the
             standard deviation of y.
         latent: "exact", "inducing" or "iterative", as for `kpp_models.GPRegression`.
@@ -77,11 +78,11 @@ class GPRegressor(RegressorMixin, FittedEstimator):
             kpp.inference.ConvergenceError: If the inference has not converged.
         """
         table, targets = read_training(self, X, y, numeric=True)
-        variance = float(np.var(targets)) or 1.0
+        variance = target_variance(targets)
         model = GPRegression(
             kernel_with_priors(*read_points(table, "X"), variance) if self.kernel is None else self.kernel,
             noise_prior(variance) if self.noise_variance is None else self.noise_variance,
-            mean_prior(targets) if self.mean is None else self.mean,
+            mean_prior(targets, variance) if self.mean is None else self.mean,
             latent=self.latent,
             num_inducing=self.num_inducing,
         )
