@@ -316,7 +316,7 @@ def test_condition_is_chosen_by_leaving_out_rows_at_the_unprojected_fit(name, la
 def test_grid_choice_takes_the_smallest_error_on_a_validation_set(name):
     model, grid = ridge(name), {"regularization": [0.001, 0.1], "condition_regularization": [GAMMA, 10 * GAMMA]}
     target = np.sin(QUERY[:, 0])
-    found = model.select(X, Y, grid, unlabelled=SAMPLE, validation=(QUERY, target))
+    found = model.select(X, Y, grid=grid, unlabelled=SAMPLE, validation=(QUERY, target))
     chosen, data, _ = found.model.prepare(X, Y, SAMPLE)
     error = np.mean(np.square(target - evaluate(chosen, data, jnp.asarray(QUERY))[0]))
     assert float(found.scores.min()) == pytest.approx(error, rel=1e-9)
@@ -357,13 +357,13 @@ def test_condition_is_chosen_on_rows_of_a_validation_set(name):
 )
 def test_validation_sets_that_do_not_fit_are_refused(validation, message):
     with pytest.raises(ValueError, match=message):
-        ridge("P_product").select(X, Y, {"regularization": [0.1]}, validation=validation)
+        ridge("P_product").select(X, Y, grid={"regularization": [0.1]}, validation=validation)
 
 
 @slow
 def test_grid_choice_takes_the_smallest_leave_one_out_error():
     model, grid = ridge("dag_HP"), {"regularization": [0.01, 0.1], "kernel.lengthscale": [0.5, 1.1]}
-    found = model.select(X, Y, grid, unlabelled=SAMPLE)
+    found = model.select(X, Y, grid=grid, unlabelled=SAMPLE)
     chosen, data, _ = found.model.prepare(X, Y, SAMPLE)
     assert float(found.scores.min()) == pytest.approx(
         np.mean(np.square(evaluate(chosen, data, jnp.asarray(X))[1])), rel=1e-9
