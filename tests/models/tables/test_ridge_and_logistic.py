@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 import kpp
 from kpp import registry
 from kpp.kernels import RBF, Linear
-from kpp_models import KernelLogistic, KernelRidge
+from kpp_models import KernelLogistic, KernelRidge, LandmarkLogistic, LandmarkRidge
 
 REGULARIZATION = 0.02
 
@@ -150,7 +150,8 @@ def test_registered_under_their_names():
 
 def test_every_select_takes_the_data_in_the_order_of_fit_and_the_grid_by_name():
     found = {name: cls.select for name, cls in registry.models().items() if hasattr(cls, "select")}
-    assert {"KernelRidge", "KernelLogistic", "LandmarkRidge", "ColliderRidge", "PreferenceLogistic"} <= found.keys()
+    found |= {"LandmarkRidge": LandmarkRidge.select, "LandmarkLogistic": LandmarkLogistic.select}
+    assert {"KernelRidge", "KernelLogistic", "ColliderRidge", "PreferenceLogistic"} <= found.keys()
     for name, select in found.items():
         parameters = inspect.signature(select).parameters.values()
         positional = [entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD]
