@@ -180,7 +180,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
                 start = start.select(table, y, grid=ridges).model
             grid = {"condition_regularization": GRID}
             model = dataclasses.replace(
-                start.select_condition(table, y, grid, unlabelled=unlabelled).model, projection=model.projection
+                start.select_condition(table, y, grid=grid, unlabelled=unlabelled).model, projection=model.projection
             )
         if self.regularization is None:
             model = model.select(table, y, grid=ridges, unlabelled=unlabelled).model
