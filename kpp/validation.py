@@ -488,6 +488,12 @@ def as_binary_labels(y: object, num_rows: int | None = None, name: str = "y") ->
     Raises:
         ValueError: If a label is neither 0 nor 1, only one class occurs, or the shape is wrong.
     """
+    words = [] if isinstance(y, jax.Array) else [entry for entry in np.ravel(np.asarray(y)) if isinstance(entry, str)]
+    if words:
+        raise ValueError(
+            f"`{name}` must hold the labels 0 and 1, got text such as {str(words[0])!r}; write `{name} == "
+            f"{str(words[0])!r}`, or take kpp_models.GPClassification, which reads any two labels"
+        )
     array = as_targets(y, num_rows, name)
     if is_concrete(array):
         found = np.unique(np.asarray(array))

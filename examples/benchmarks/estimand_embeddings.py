@@ -130,7 +130,9 @@ def one_sample(
 def plain_effect(frame: pd.DataFrame, values: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Return the kernel regression of the outcome on the treatment, which is confounded."""
     x, y = frame[["x"]].to_numpy(), values[:, None]
-    embedding = ConditionalMeanEmbedding(RBF(1.0), RBF(median_heuristic(x)), x, y, 1.0)
+    embedding = ConditionalMeanEmbedding(
+        kernel=RBF(1.0), input_kernel=RBF(median_heuristic(x)), inputs=x, points=y, regularization=1.0
+    )
     return np.asarray(select_regularization(embedding).embedding.expectation(values, query))
 
 

@@ -54,6 +54,11 @@ class Problem(NamedTuple):
     kernel: RBF
     input_kernel: RBF
 
+    @property
+    def kernels(self) -> dict[str, RBF]:
+        """The kernels, by the names of the arguments of an embedding."""
+        return {"kernel": self.kernel, "input_kernel": self.input_kernel}
+
 
 @eqx.filter_jit
 def weights(embedding: Any, query: Any) -> Any:
@@ -106,7 +111,7 @@ def make_problem(sizes: np.ndarray, seed: int = 0, num_test: int = 100) -> Probl
 def measure(problem: Problem, repeats: int) -> dict[str, float]:
     """Compare the estimators on one problem, and return a row of the table."""
     bags = problem.bags
-    replicated, shrinkage = (cls(problem.kernel, problem.input_kernel, bags, REGULARIZATION) for cls in CLASSES)
+    replicated, shrinkage = (cls(**problem.kernels, bags=bags, regularization=REGULARIZATION) for cls in CLASSES)
     first = seconds(lambda: weights(shrinkage, problem.y_test).block_until_ready())
     weights(replicated, problem.y_test).block_until_ready()
     ours = [median_seconds(case, problem.y_test, repeats) for case in (replicated, shrinkage)]
@@ -153,7 +158,7 @@ def draw(problem: Problem, path: Path) -> None:
     axes[0].scatter(covariates[np.asarray(problem.bags.index), 0], points[:, 0], s=6)
     axes[0].set(title=f"{problem.bags.num_bags} bags, {problem.bags.num_points} points", xlabel="y", ylabel="x")
     for axis, cls, title in zip(axes[1:], CLASSES, ("standard", "shrinkage"), strict=True):
-        embedding = cls(problem.kernel, problem.input_kernel, problem.bags, REGULARIZATION)
+        embedding = cls(**problem.kernels, bags=problem.bags, regularization=REGULARIZATION)
         shown = axis.pcolormesh(y[:, 0], x[:, 0], np.asarray(embedding.evaluate(x, y)).T, vmin=0.0, vmax=1.0)
         axis.set(title=f"embedding, {title}", xlabel="y")
     figure.colorbar(shown, ax=axes, label="E[k(X, x) | y]")
@@ -191,7 +196,7 @@ def unscaled_difference(problem: Problem) -> float:
     """Return the difference of the estimators if both have 0.1 on the diagonal, for any number of rows."""
     bags = problem.bags
     pair = zip(CLASSES, (bags.num_points, bags.num_bags), strict=True)
-    cases = [cls(problem.kernel, problem.input_kernel, bags, REGULARIZATION / rows) for cls, rows in pair]
+    cases = [cls(**problem.kernels, bags=bags, regularization=REGULARIZATION / rows) for cls, rows in pair]
     replicated, shrinkage = (np.asarray(values(case, problem.x_test, problem.y_test)) for case in cases)
     return root_mean_square(replicated - shrinkage)
 

@@ -93,7 +93,7 @@ def fit(x: np.ndarray, y: np.ndarray) -> kpp.RKHSFunction:
     all at b = 1, and interventional values evaluate the fit there.
     """
     model = KernelRidge(RBF(lengthscale=median_heuristic(x)), regularization=1e-6)
-    selection = model.select(x, y, {"regularization": np.logspace(-7, -3, 5)})
+    selection = model.select(x, y, grid={"regularization": np.logspace(-7, -3, 5)})
     return selection.model.fit(jax.random.key(0), x, y).function()
 
 

@@ -199,7 +199,7 @@ class Seed:
         ridges = np.asarray(self.plan.ridges)
         grid = {"condition_regularization": ridges / len(sample.rows)}
         found = self.settings.collider_ridge(sample, "none").select_condition(
-            sample.x, sample.y, grid, unlabelled=unlabelled_of(sample)
+            sample.x, sample.y, grid=grid, unlabelled=unlabelled_of(sample)
         )
         losses = found.scores.to_numpy()
         rows = []

@@ -156,7 +156,7 @@ def fit(table: Table, sizes: Sizes) -> LandmarkFit:
     )
     with stage("choice of the lengthscales"):
         grid = {"kernel.lengthscale": np.outer(FACTORS, base)}
-        found = machine.select(jax.random.key(0), table.x, table.y, grid, num_rows=sizes.choosing)
+        found = machine.select(jax.random.key(0), table.x, table.y, grid=grid, num_rows=sizes.choosing)
     factor = FACTORS[int(np.argmin(found.scores.values))]
     print(f"lengthscales: {factor:g} times the median heuristic and the root of the number of features")
     with stage(f"logistic regression on {len(table.x):,} rows"):

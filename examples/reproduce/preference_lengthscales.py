@@ -85,7 +85,7 @@ def scores(probability: np.ndarray, y: np.ndarray) -> str:
 
 def report(name: str, model: PreferenceLogistic, train: Matches, test: Matches, start: float) -> None:
     """Choose the regularization, fit to all matches, and print the scores."""
-    chosen = model.select(jax.random.key(3), train, {"regularization": [1e-4, 1e-5]}).model
+    chosen = model.select(jax.random.key(3), train, grid={"regularization": [1e-4, 1e-5]}).model
     fit = chosen.fit(jax.random.key(3), train, num_prior_samples=0)
     rows, y = test.single_matches()
     probability = fit.predict(test)["probability"].values[0, 0][rows]

@@ -147,7 +147,7 @@ def draw(folder: Path, errors: dict[str, np.ndarray], values: dict[str, dict[str
 def run(data: Data) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Return the test errors of both methods, and the Shapley values of the test points by method and kind."""
     base = KernelRidge(RBF(np.sqrt(5) * np.asarray(median_heuristic(data.x))), 1e-3)  # |x - x'|^2 grows with d
-    base = base.select(data.x, data.y, {"regularization": np.geomspace(1e-4, 1e-1, 4)}).model
+    base = base.select(data.x, data.y, grid={"regularization": np.geomspace(1e-4, 1e-1, 4)}).model
     print(f"{len(data.x)} training and {len(data.x_test)} test points; lambda_f = n * {float(base.regularization):g}")
     games = {"ISV": Interventional(data.x), "OSV": Observational(data.x)}
     errors, values = {}, {}

@@ -163,10 +163,18 @@ def instrumental_regression(
         kernel = _default(inputs, (schema, adjusting_schema), 1.0)
     if instrument_kernel is None:
         instrument_kernel = _default(sources, (moving_schema, adjusting_schema), _CONSTANT)
-    embedding = ConditionalMeanEmbedding(kernel, instrument_kernel, sources, inputs, instrument_regularization or 1.0)
+    embedding = ConditionalMeanEmbedding(
+        kernel=kernel,
+        input_kernel=instrument_kernel,
+        inputs=sources,
+        points=inputs,
+        regularization=instrument_regularization or 1.0,
+    )
     if instrument_regularization is None:
         selected = select_regularization(embedding).embedding.regularization
-        embedding = ConditionalMeanEmbedding(kernel, instrument_kernel, sources, inputs, selected)
+        embedding = ConditionalMeanEmbedding(
+            kernel=kernel, input_kernel=instrument_kernel, inputs=sources, points=inputs, regularization=selected
+        )
     grid = jnp.asarray(_GRID if regularization is None else [regularization])
     return InstrumentalRegression(
         *_fit(embedding, outcome, grid), jnp.asarray(embedding.regularization), jnp.asarray(adjusting), schema

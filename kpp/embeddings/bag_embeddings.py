@@ -48,7 +48,9 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
     bags: Bags
     regularization: Leaf
 
-    def __init__(self, kernel: AbstractKernel, input_kernel: AbstractKernel, bags: Bags, regularization: Leaf) -> None:
+    def __init__(
+        self, *, kernel: AbstractKernel, input_kernel: AbstractKernel, bags: Bags, regularization: Leaf
+    ) -> None:
         self.kernel = kernel
         self.input_kernel = input_kernel
         self.bags = bags
@@ -107,7 +109,8 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         """Yield small embeddings of four bags and their queries for the conformance suite."""
         points = jax.random.normal(rng_key, (7, 2))
         bags = Bags.create(points, np.array([0, 0, 1, 2, 2, 2, 3]), points[jnp.array([0, 2, 3, 6]), :1] + 0.5)
-        yield cls(RBF(jnp.array([0.8, 1.5])), RBF(1.2), bags, 0.01), jnp.array([[-0.4], [0.3], [1.0]])
+        kernels = {"kernel": RBF(jnp.array([0.8, 1.5])), "input_kernel": RBF(1.2)}
+        yield cls(**kernels, bags=bags, regularization=0.01), jnp.array([[-0.4], [0.3], [1.0]])
 
 
 class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):

@@ -131,7 +131,9 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelBayesRule, Any]]:
         """Yield small embeddings and their queries for the conformance suite."""
         x, y = jax.random.normal(rng_key, (6, 2)), jax.random.normal(rng_key, (6, 1)) + 0.3
-        likelihood = ConditionalMeanEmbedding(RBF(1.2), RBF(jnp.array([0.8, 1.5])), x, y, 0.01)
+        likelihood = ConditionalMeanEmbedding(
+            kernel=RBF(1.2), input_kernel=RBF(jnp.array([0.8, 1.5])), inputs=x, points=y, regularization=0.01
+        )
         yield cls(likelihood, x[:4] + 0.1, 0.01, jnp.array([0.4, 0.3, 0.4, -0.1])), y[:3] - 0.2
 
 

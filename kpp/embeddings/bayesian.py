@@ -79,6 +79,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
     def __init__(
         self,
+        *,
         base_kernel: AbstractKernel,
         width: Leaf,
         treatment_kernel: AbstractKernel,
@@ -152,14 +153,14 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
             adjusting_regularization=adjusting_regularization,
         )
         return cls(
-            samples.kernel,
-            width,
-            samples.treatment_kernel,
-            samples.treatment,
-            samples.points,
-            noise_variance,
-            samples.adjustment,
-            amplitude,
+            base_kernel=samples.kernel,
+            width=width,
+            treatment_kernel=samples.treatment_kernel,
+            treatment=samples.treatment,
+            points=samples.points,
+            noise_variance=noise_variance,
+            adjustment=samples.adjustment,
+            amplitude=amplitude,
         )
 
     @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
@@ -302,7 +303,16 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         """Yield a small embedding and its queries for the conformance suite."""
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
         adjustment = FrontDoor(RBF(1.5), jnp.sin(3 * points), 0.01)
-        yield cls(RBF(0.8), 2.0, RBF(1.2), treatment, points, 0.1, adjustment), treatment[:3] - 0.2
+        embedding = cls(
+            base_kernel=RBF(0.8),
+            width=2.0,
+            treatment_kernel=RBF(1.2),
+            treatment=treatment,
+            points=points,
+            noise_variance=0.1,
+            adjustment=adjustment,
+        )
+        yield embedding, treatment[:3] - 0.2
 
 
 class _System(NamedTuple):

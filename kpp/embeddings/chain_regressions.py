@@ -72,5 +72,11 @@ def _chosen(
     """Return the regularization with the smallest leave-one-out error in the observed law."""
     inputs, points = (jnp.stack([columns[node] for node in nodes], axis=1) for nodes in (given, outcome))
     output_kernel = ProductKernel(_kernels(outcome, columns, {}))
-    embedding = ConditionalMeanEmbedding(output_kernel, ProductKernel(tuple(kernels)), inputs, points, 1.0)
+    embedding = ConditionalMeanEmbedding(
+        kernel=output_kernel,
+        input_kernel=ProductKernel(tuple(kernels)),
+        inputs=inputs,
+        points=points,
+        regularization=1.0,
+    )
     return select_regularization(embedding).embedding.regularization

@@ -206,7 +206,7 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
     :math:`\frac1n \sum_i \|k(z_i, \cdot) - \mu(x_i)\|^2 + \lambda \|\mu\|^2`.
 
     Args:
-        kernel: The kernel k of the space of the embeddings.
+        kernel: The kernel k of the space of the embeddings. All arguments are given by keyword.
         input_kernel: The kernel :math:`k_X` of the condition.
         inputs: X, the n values of the condition: an array (n, d), or a batch of inputs of `input_kernel`.
         points: Z, the n points: an array (n, d'), or a batch of inputs of `kernel`.
@@ -227,7 +227,13 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
     regularization: Leaf
 
     def __init__(
-        self, kernel: AbstractKernel, input_kernel: AbstractKernel, inputs: Points, points: Points, regularization: Leaf
+        self,
+        *,
+        kernel: AbstractKernel,
+        input_kernel: AbstractKernel,
+        inputs: Points,
+        points: Points,
+        regularization: Leaf,
     ) -> None:
         self.kernel = kernel
         self.input_kernel = input_kernel
@@ -253,4 +259,5 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple["ConditionalMeanEmbedding", Any]]:
         """Yield small embeddings and their queries for the conformance suite."""
         inputs, points = jax.random.normal(rng_key, (6, 3)), jax.random.normal(rng_key, (6, 2)) + 0.3
-        yield cls(RBF(jnp.array([0.8, 1.5])), RBF(1.2), inputs, points, 0.01), inputs[:3] - 0.2
+        kernels = {"kernel": RBF(jnp.array([0.8, 1.5])), "input_kernel": RBF(1.2)}
+        yield cls(**kernels, inputs=inputs, points=points, regularization=0.01), inputs[:3] - 0.2

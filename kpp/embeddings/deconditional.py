@@ -128,5 +128,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[DeconditionalMeanEmbedding, Any]]:
         """Yield small embeddings and their queries for the conformance suite."""
         x, y = jax.random.normal(rng_key, (6, 2)), jax.random.normal(rng_key, (6, 1)) + 0.3
-        conditional = ConditionalMeanEmbedding(RBF(jnp.array([0.8, 1.5])), RBF(1.2), y, x, 0.01)
+        conditional = ConditionalMeanEmbedding(
+            kernel=RBF(jnp.array([0.8, 1.5])), input_kernel=RBF(1.2), inputs=y, points=x, regularization=0.01
+        )
         yield cls(conditional, y[:4] + 0.1, 0.02), x[:3] - 0.2

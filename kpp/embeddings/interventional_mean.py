@@ -64,6 +64,7 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
 
     def __init__(
         self,
+        *,
         kernel: AbstractKernel,
         treatment_kernel: AbstractKernel,
         treatment: Points,
@@ -136,7 +137,7 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
             adjusting_kernel=adjusting_kernel,
             adjusting_regularization=regularization if adjusting_regularization is None else adjusting_regularization,
         )
-        return cls(*samples[:4], regularization, samples.adjustment)
+        return cls(**samples._asdict(), regularization=regularization)
 
     @property
     def outputs(self) -> PointSections:
@@ -164,4 +165,12 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         """Yield a small embedding and its queries for the conformance suite."""
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
         adjustment = BackDoor(RBF(1.5), jnp.sin(3 * points))
-        yield cls(RBF(0.8), RBF(1.2), treatment, points, 0.01, adjustment), treatment[:3] - 0.2
+        embedding = cls(
+            kernel=RBF(0.8),
+            treatment_kernel=RBF(1.2),
+            treatment=treatment,
+            points=points,
+            regularization=0.01,
+            adjustment=adjustment,
+        )
+        yield embedding, treatment[:3] - 0.2

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, Matern, Matern12, Matern32, Matern52, Periodic, check_positive
+from kpp.kernels.parameters import per_feature, scalar
 from kpp.typing import AnyArray, Leaf, Numbers, RngKey
 from kpp.validation import as_finite_array, as_points, count, is_concrete
 
@@ -211,7 +212,8 @@ class HilbertSpace(AbstractFeatureKernel):
         from numpyro.contrib.hsgp import spectral_densities as densities
 
         kernel, dim = self.kernel, frequencies.shape[1]
-        lengthscale = jnp.broadcast_to(kernel.lengthscale, (dim,))  # type: ignore[attr-defined]
+        shared = per_feature(kernel.lengthscale, "lengthscale", dim)  # type: ignore[attr-defined]
+        lengthscale = jnp.broadcast_to(shared, (dim,))
 
         def density(frequency: Array) -> Array:
             if isinstance(kernel, RBF):
@@ -220,20 +222,23 @@ class HilbertSpace(AbstractFeatureKernel):
             return densities.spectral_density_matern(dim, nu, frequency, 1.0, 1.0)
 
         values = jax.vmap(density)(frequencies * lengthscale[None])
-        scaled = kernel.variance * jnp.prod(lengthscale) * values.reshape(-1)  # type: ignore[attr-defined]
-        return scaled.astype(frequencies.dtype)
+        variance = scalar(kernel.variance, "variance")  # type: ignore[attr-defined]
+        return (variance * jnp.prod(lengthscale) * values.reshape(-1)).astype(frequencies.dtype)
 
     def _periodic(self, x: Float[Array, "n d"], numbers: list[int]) -> Float[Array, "n q"]:
         kernel = self.kernel
         assert isinstance(kernel, Periodic)
-        lengthscale, period = (jnp.broadcast_to(v, (x.shape[1],)) for v in (kernel.lengthscale, kernel.period))
+        lengthscale, period = (
+            jnp.broadcast_to(per_feature(getattr(kernel, name), name, x.shape[1]), (x.shape[1],))
+            for name in ("lengthscale", "period")
+        )
         features = jnp.ones((x.shape[0], 1), x.dtype)
         for i, number in enumerate(numbers):
             angles = 2 * jnp.pi * x[:, i : i + 1] / period[i] * jnp.arange(number, dtype=x.dtype)[None]
             roots = _fourier_roots(lengthscale[i], number)[None]
             own = jnp.concatenate([roots * jnp.cos(angles), roots[:, 1:] * jnp.sin(angles[:, 1:])], axis=1)
             features = (features[:, :, None] * own[:, None]).reshape(x.shape[0], -1)
-        return jnp.sqrt(kernel.variance) * features
+        return jnp.sqrt(scalar(kernel.variance, "variance")) * features
 
 
 def _fourier_roots(lengthscale: Array, number: int) -> Float[Array, " m"]:

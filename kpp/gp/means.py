@@ -50,7 +50,8 @@ class LinearMean(eqx.Module):
         bias: b, in units of f; a number or a prior.
 
     Raises:
-        ValueError: If the weights do not have shape (d,), or a number is not finite.
+        ValueError: If the weights do not have shape (d,), or a number is not finite; and when the mean is evaluated, if
+            the points do not have d features.
     """
 
     weights: Leaf = eqx.field(converter=_as_weights)
@@ -58,6 +59,12 @@ class LinearMean(eqx.Module):
 
     def __call__(self, x: Float[AnyArray, "n d"]) -> Float[Array, " n"]:
         """Return the mean at n points, (n,)."""
+        for name, found, needed in (("weights", self.weights, x.shape[1:]), ("bias", self.bias, ())):
+            if jnp.shape(found) != needed:
+                raise ValueError(
+                    f"`{name}` of a LinearMean must have shape {needed} for points of shape {x.shape}, got shape "
+                    f"{jnp.shape(found)}: one weight per feature, and one bias"
+                )
         return jnp.asarray(x) @ self.weights + self.bias
 
 

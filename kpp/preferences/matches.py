@@ -440,34 +440,34 @@ class Matches(eqx.Module):
         rows = np.repeat(np.arange(self.num_pairs), counts.sum(axis=1))
         return rows, np.repeat(np.tile([1.0, 0.0, 0.5], self.num_pairs), counts.ravel())
 
-    def split(self, rng_key: RngKey, fraction: float, *, by: str = "match") -> tuple[Matches, Matches]:
+    def split(self, rng_key: RngKey, train_fraction: float, *, by: str = "match") -> tuple[Matches, Matches]:
         """Split the matches at random, into a training part and a test part. Not traceable by JAX.
 
         No match is in both parts, also not with its items exchanged.
 
         Args:
             rng_key: A JAX random key.
-            fraction: The fraction of matches or pairs in the first part, between 0 and 1.
+            train_fraction: The fraction of matches or pairs in the training part, between 0 and 1.
             by: "match" assigns single matches, so that a pair may be in both parts; "pair" keeps all matches of a pair
                 together, so that all test pairs are new.
 
         Returns:
-            Both parts; each has all items.
+            The training part and the test part; each has all items.
 
         Raises:
             ValueError: If `by` is unknown, or a part would be empty.
         """
         if by not in ("match", "pair"):
             raise ValueError(f"`by` must be 'match' or 'pair', got {by!r}")
-        check_type(fraction, "fraction", ("float",))
+        check_type(train_fraction, "train_fraction", ("float",))
         rows, y = self.single_matches()
         unit = np.arange(len(rows))
         if by == "pair":
             unit = np.unique(np.asarray(self.pairs)[rows], axis=0, return_inverse=True)[1].ravel()
         total = int(unit.max()) + 1
-        size = round(fraction * total) if 0 < fraction < 1 else 0
+        size = round(train_fraction * total) if 0 < train_fraction < 1 else 0
         if not 0 < size < total:
-            raise ValueError(f"`fraction` must leave something in both parts of {total}, got {fraction}")
+            raise ValueError(f"`train_fraction` must leave something in both parts of {total}, got {train_fraction}")
         shuffled = np.asarray(jax.random.permutation(check_rng_key(rng_key), total))
         chosen = np.isin(unit, shuffled[:size])
         return self._part(rows[chosen], y[chosen]), self._part(rows[~chosen], y[~chosen])

@@ -315,24 +315,25 @@ class Rankings(eqx.Module):
         candidates, order, contexts = jax.tree.map(lambda part: jax.device_put(np.asarray(part)[chosen]), parts)
         return dataclasses.replace(self, candidates=candidates, order=order, contexts=contexts)
 
-    def split(self, rng_key: RngKey, fraction: float) -> tuple[Rankings, Rankings]:
+    def split(self, rng_key: RngKey, train_fraction: float) -> tuple[Rankings, Rankings]:
         """Split the rankings at random, into a training part and a test part. Not traceable by JAX.
 
         Args:
             rng_key: A JAX random key.
-            fraction: The fraction of the rankings in the first part, between 0 and 1.
+            train_fraction: The fraction of the rankings in the training part, between 0 and 1.
 
         Returns:
-            Both parts; each has all items.
+            The training part and the test part; each has all items.
 
         Raises:
             ValueError: If a part would be empty.
         """
-        check_type(fraction, "fraction", ("float",))
-        size = round(fraction * self.num_rankings) if 0 < fraction < 1 else 0
+        check_type(train_fraction, "train_fraction", ("float",))
+        size = round(train_fraction * self.num_rankings) if 0 < train_fraction < 1 else 0
         if not 0 < size < self.num_rankings:
             raise ValueError(
-                f"`fraction` must leave something in both parts of {self.num_rankings} rankings, got {fraction}"
+                f"`train_fraction` must leave something in both parts of {self.num_rankings} rankings, got "
+                f"{train_fraction}"
             )
         shuffled = np.asarray(jax.random.permutation(check_rng_key(rng_key), self.num_rankings))
         return self.take(np.sort(shuffled[:size])), self.take(np.sort(shuffled[size:]))

@@ -314,7 +314,9 @@ def data_entries() -> Iterator[BadCase]:
     for name in ("session", "clicked", "item"):
         call = functools.partial(lambda name, value: sessions(ITEMS, CLICKS, **{name: value}), name)
         yield from entry("Matches.from_sessions", f"{name}|views|items", call, ["no such column", 3])
-    yield from entry("Matches.split", "fraction", lambda value: matches.split(KEY, value), ["1", NAN, -1.0, 2.0, None])
+    yield from entry(
+        "Matches.split", "train_fraction", lambda value: matches.split(KEY, value), ["1", NAN, -1.0, 2.0, None]
+    )
     yield from entry("Matches.split", "by", lambda value: matches.split(KEY, 0.5, by=value), ["no such", 3])
     yield from entry("Matches.split", "rng_key", lambda value: matches.split(value, 0.5), [0, None])
     yield from entry("tables.read_points", "x", tables.read_points, bad_points(POINTS))

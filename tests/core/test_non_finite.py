@@ -65,8 +65,12 @@ def test_functions_and_constructors_refuse_them(bad):
         "coefficients": lambda: kpp.RKHSFunction(RBF(), X, spoiled(np.ones(4), value)),
         "intercept": lambda: kpp.RKHSFunction(RBF(), X, np.ones(4), value),
         "points ": lambda: MeanEmbedding(RBF(), wrong),
-        "inputs": lambda: ConditionalMeanEmbedding(RBF(), RBF(), wrong, X, 0.1),
-        "points  ": lambda: ConditionalMeanEmbedding(RBF(), RBF(), X, wrong, 0.1),
+        "inputs": lambda: ConditionalMeanEmbedding(
+            kernel=RBF(), input_kernel=RBF(), inputs=wrong, points=X, regularization=0.1
+        ),
+        "points  ": lambda: ConditionalMeanEmbedding(
+            kernel=RBF(), input_kernel=RBF(), inputs=X, points=wrong, regularization=0.1
+        ),
     }.items():
         with pytest.raises(ValueError, match=f"`{argument.strip()}` must be finite, got .*{message}.*shape"):
             call()

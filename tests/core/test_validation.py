@@ -5,6 +5,7 @@ import logging
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 from kpp import validation
@@ -25,6 +26,12 @@ REFUSED = {
     "rows": (lambda: validation.as_targets([1.0, 2.0], 3), r"same number of rows, got 3 and 2"),
     "labels": (lambda: validation.as_binary_labels([0, 2]), r"labels 0 and 1, got the values 0, 2"),
     "signed labels": (lambda: validation.as_binary_labels([-1, 1]), r"\(y \+ 1\) / 2"),
+    "labels of text": (
+        lambda: validation.as_binary_labels(["no", "yes"]),
+        "text such as 'no'; write `y == 'no'`, or take",
+    ),
+    "text in a column": (lambda: validation.as_binary_labels(pd.Series(["a", "b"])), "write `y == 'a'`"),
+    "text of objects": (lambda: validation.as_binary_labels(np.array([0, "b"], object)), "text such as 'b'"),
     "one class": (lambda: validation.as_binary_labels([1, 1, 1]), r"both labels 0 and 1, got only 1 in 3 rows"),
 }
 

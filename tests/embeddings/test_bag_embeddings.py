@@ -39,7 +39,7 @@ CLASSES = pytest.mark.parametrize("cls", list(RIDGES), ids=["shrinkage", "replic
 
 
 def embedding(cls, bag=BAG, regularization=REGULARIZATION):
-    return cls(KERNEL, INPUT_KERNEL, Bags.create(X, bag, Y), regularization)
+    return cls(kernel=KERNEL, input_kernel=INPUT_KERNEL, bags=Bags.create(X, bag, Y), regularization=regularization)
 
 
 def bag_weights(cls):
@@ -79,7 +79,11 @@ def test_everything_follows_from_the_weights_of_the_dense_formula(cls, tolerance
 @pytest.mark.slow
 @pytest.mark.parametrize("bag", [BAG, EQUAL], ids=["unequal", "equal"])
 def test_replicated_is_the_naive_estimator_on_repeated_covariates(bag, tolerance):
-    naive = parts(ConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, Y[bag], X, REGULARIZATION))
+    naive = parts(
+        ConditionalMeanEmbedding(
+            kernel=KERNEL, input_kernel=INPUT_KERNEL, inputs=Y[bag], points=X, regularization=REGULARIZATION
+        )
+    )
     replicated, shrinkage = (parts(embedding(cls, bag)) for cls in reversed(RIDGES))
     for found, expected in zip(replicated, naive, strict=True):
         np.testing.assert_allclose(found, expected, **tolerance())
@@ -169,7 +173,7 @@ def jaxprs(parameters):
 def test_no_matrix_of_all_pairs_of_points_is_formed():
     points, bag = np.zeros((4000, 1)), np.arange(4000) % 20
     bags = Bags.create(points, bag, np.zeros((20, 1)))
-    large = ShrinkageConditionalMeanEmbedding(RBF(1.0), RBF(1.0), bags, 0.1)
+    large = ShrinkageConditionalMeanEmbedding(kernel=RBF(1.0), input_kernel=RBF(1.0), bags=bags, regularization=0.1)
     other = MeanEmbedding(RBF(1.0), points[:5])
     traced = jax.make_jaxpr(lambda query: (large.mmd_squared(large, query, query), large.inner(other, query)))
     assert 512**2 <= largest_array(traced(np.zeros((3, 1))).jaxpr) < 1e6  # blocks of 512; all pairs would be 1.6e7
@@ -181,14 +185,15 @@ def test_reference_vectors(root):
     bags = Bags.create(vectors["in_bag_points"], bag, vectors["in_Yb"])
     weights = eqx.filter_jit(lambda embedding: embedding.input_weights(vectors["in_Yt"]))
     for cls, name in zip(RIDGES, ("shrink", "replicate"), strict=True):
-        found = weights(cls(KERNEL, RBF(vectors["in_ly"]), bags, vectors["in_lam"]))
+        kernels = {"kernel": KERNEL, "input_kernel": RBF(vectors["in_ly"])}
+        found = weights(cls(**kernels, bags=bags, regularization=vectors["in_lam"]))
         np.testing.assert_allclose(found, vectors[f"out_{name}_A"], rtol=1e-7, atol=1e-10)
 
 
 @CLASSES
 def test_mistakes_are_named(cls):
     with pytest.raises(ValueError, match="`bags` must have covariates"):
-        cls(KERNEL, INPUT_KERNEL, Bags.create(X, BAG), 0.1)
+        cls(kernel=KERNEL, input_kernel=INPUT_KERNEL, bags=Bags.create(X, BAG), regularization=0.1)
     with pytest.raises(ValueError, match="`regularization` must be at least 0, got -1"):
         embedding(cls, regularization=-1.0)
     with pytest.raises(ValueError, match="`query` must hold values of the condition"):

@@ -13,7 +13,7 @@ from kpp.kernels import RBF, Categorical
 RNG = np.random.default_rng(0)
 X, Y, U = RNG.normal(size=(7, 2)), RNG.normal(size=(7, 1)), RNG.normal(size=(4, 2))
 GAMMA, QUERY = np.array([0.5, 0.4, 0.3, -0.2]), np.array([[-0.5], [0.8]])
-LIKELIHOOD = ConditionalMeanEmbedding(RBF(0.8), RBF(1.1), X, Y, 0.02)
+LIKELIHOOD = ConditionalMeanEmbedding(kernel=RBF(0.8), input_kernel=RBF(1.1), inputs=X, points=Y, regularization=0.02)
 
 # Numbers of the pairs (x, y): P(x) = (3, 4, 5) / 12, and P(y | x) are the rows divided by their sums.
 COUNTS = np.array([[1, 2, 0], [1, 1, 2], [0, 1, 4]])
@@ -27,7 +27,9 @@ feature_map = eqx.filter_jit(lambda kernel, x: kernel.feature_map(x))
 def discrete_posterior(epsilon, delta):
     """The weight of each state of X given each state of Y, with kernels that are 1 for equal states and otherwise 0."""
     x, y = np.repeat(np.indices(COUNTS.shape).reshape(2, -1), COUNTS.ravel(), axis=1)
-    likelihood = ConditionalMeanEmbedding(Categorical(), Categorical(), STATES[x], STATES[y], epsilon)
+    likelihood = ConditionalMeanEmbedding(
+        kernel=Categorical(), input_kernel=Categorical(), inputs=STATES[x], points=STATES[y], regularization=epsilon
+    )
     found = weights(KernelBayesRule(likelihood, STATES, delta, PRIOR), STATES)
     return np.stack([np.asarray(found)[x == state].sum(axis=0) for state in range(3)])
 
@@ -67,7 +69,7 @@ def test_weights_are_the_published_ones():
 
 def test_features_of_the_condition_give_the_same_weights():
     kernel = RandomFourier(RNG.normal(size=(2, 1)), 0.8)
-    likelihood = ConditionalMeanEmbedding(kernel, RBF(1.1), X, Y, 0.02)
+    likelihood = ConditionalMeanEmbedding(kernel=kernel, input_kernel=RBF(1.1), inputs=X, points=Y, regularization=0.02)
     features, at_query = np.split(np.asarray(feature_map(kernel, np.concatenate([Y, QUERY]))), [7])
     found = weights(KernelBayesRule(likelihood, U, 1e-3, GAMMA), QUERY)
     np.testing.assert_allclose(found, published(1e-3, features @ features.T, features @ at_query.T), rtol=1e-9)
@@ -77,8 +79,12 @@ def test_with_the_prior_of_the_sample_it_is_the_conditional_mean_embedding():
     # Without the regularization of the prior, the pairs have the weights 1 / n. Then L (L^2 + n^2 delta I)^-1 and
     # (L + n eps I)^-1 tend to the inverse of L, whose eigenvalues are above 0.1 for points that are apart.
     y = np.linspace(-3.0, 3.0, 7)[:, None]
-    likelihood = ConditionalMeanEmbedding(RBF(0.5), RBF(0.5), y + 1.0, y, 1e-13)
-    conditional = ConditionalMeanEmbedding(RBF(0.5), RBF(0.5), y, y + 1.0, 1e-13)
+    likelihood = ConditionalMeanEmbedding(
+        kernel=RBF(0.5), input_kernel=RBF(0.5), inputs=y + 1.0, points=y, regularization=1e-13
+    )
+    conditional = ConditionalMeanEmbedding(
+        kernel=RBF(0.5), input_kernel=RBF(0.5), inputs=y, points=y + 1.0, regularization=1e-13
+    )
     posterior = KernelBayesRule(likelihood, likelihood.inputs, 1e-18)
     pair_weights = eqx.filter_jit(lambda posterior: posterior.pair_weights())(posterior)
     np.testing.assert_allclose(pair_weights, 1 / 7, atol=1e-10)
@@ -91,7 +97,9 @@ def test_a_gaussian_prior_and_likelihood():
     # be wrong by 0.27.
     rng = np.random.default_rng(0)
     x, e = rng.normal(size=(2, 300, 1))
-    likelihood = ConditionalMeanEmbedding(RBF(0.7), RBF(0.7), x, x + 0.5 * e, 1e-4)
+    likelihood = ConditionalMeanEmbedding(
+        kernel=RBF(0.7), input_kernel=RBF(0.7), inputs=x, points=x + 0.5 * e, regularization=1e-4
+    )
     posterior = KernelBayesRule(likelihood, 0.5 + 0.6 * rng.normal(size=(300, 1)), 1e-5)
     query = np.array([[-0.3], [0.5], [1.3]])
     found = x[:, 0] @ np.asarray(weights(posterior, query))

@@ -35,7 +35,16 @@ def adjustment(kind, kernel=KZ, others=Z, regularization=RIDGE / 4):
 
 
 def embedding(kind, amplitude=AMPLITUDE):
-    return BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y, NOISE, adjustment(kind), amplitude)
+    return BayesianConditionalMeanEmbedding(
+        base_kernel=KY,
+        width=WIDTH,
+        treatment_kernel=KX,
+        treatment=X,
+        points=Y,
+        noise_variance=NOISE,
+        adjustment=adjustment(kind),
+        amplitude=amplitude,
+    )
 
 
 @eqx.filter_jit
@@ -56,7 +65,15 @@ def test_reference_vectors(kind, root):
     adjusted = adjustment(kind, RBF(vectors["in_lz"]), z, vectors["in_lamz"] / len(x))
     kernel, width = RBF(vectors["in_ly"]), vectors["in_eta"]
     mean, covariance, evidence = posterior(
-        BayesianConditionalMeanEmbedding(kernel, width, RBF(vectors["in_lx"]), x, y, vectors["in_lam"], adjusted),
+        BayesianConditionalMeanEmbedding(
+            base_kernel=kernel,
+            width=width,
+            treatment_kernel=RBF(vectors["in_lx"]),
+            treatment=x,
+            points=y,
+            noise_variance=vectors["in_lam"],
+            adjustment=adjusted,
+        ),
         vectors["in_Yt"],
         vectors["in_Xq"],
     )
@@ -163,19 +180,39 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="`query` must hold values of the treatment"):
         bayesian.weights()
     with pytest.raises(TypeError, match="`base` must be an RBF"):
-        BayesianConditionalMeanEmbedding(Matern32(1.0), WIDTH, KX, X, Y, NOISE)
+        BayesianConditionalMeanEmbedding(
+            base_kernel=Matern32(1.0), width=WIDTH, treatment_kernel=KX, treatment=X, points=Y, noise_variance=NOISE
+        )
     with pytest.raises(ValueError, match="`noise_variance` must be at least 0"):
-        BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y, -1.0)
+        BayesianConditionalMeanEmbedding(
+            base_kernel=KY, width=WIDTH, treatment_kernel=KX, treatment=X, points=Y, noise_variance=-1.0
+        )
     with pytest.raises(ValueError, match="`amplitude` must be at least 0"):
         embedding("none", -1.0)
     with pytest.raises(ValueError, match="`treatment` and `points` must have the same number of rows, got 4 and 3"):
-        BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y[:3], NOISE)
+        BayesianConditionalMeanEmbedding(
+            base_kernel=KY, width=WIDTH, treatment_kernel=KX, treatment=X, points=Y[:3], noise_variance=NOISE
+        )
     with pytest.raises(ValueError, match="`treatment` and `covariates` must have the same number of rows, got 4 and 3"):
-        BayesianConditionalMeanEmbedding(KY, WIDTH, KX, X, Y, NOISE, BackDoor(KZ, Z[:3]))
+        BayesianConditionalMeanEmbedding(
+            base_kernel=KY,
+            width=WIDTH,
+            treatment_kernel=KX,
+            treatment=X,
+            points=Y,
+            noise_variance=NOISE,
+            adjustment=BackDoor(KZ, Z[:3]),
+        )
     with pytest.raises(ValueError, match="`other` must have the same kernel"):
         bayesian.inner(MeanEmbedding(RBF(3.0), AT), QUERY)
     with pytest.raises(ValueError, match="`other` must have the same kernel"):
-        bayesian.inner(BayesianConditionalMeanEmbedding(KY, 3.0, KX, X, Y, NOISE), QUERY, QUERY)
+        bayesian.inner(
+            BayesianConditionalMeanEmbedding(
+                base_kernel=KY, width=3.0, treatment_kernel=KX, treatment=X, points=Y, noise_variance=NOISE
+            ),
+            QUERY,
+            QUERY,
+        )
     with pytest.raises(ValueError, match="`other` must have the same kernel"):
         witness(bayesian, MeanEmbedding(KY, AT), QUERY)
     with pytest.raises(ValueError, match="`values` must have the same kernel"):

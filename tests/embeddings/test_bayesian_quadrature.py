@@ -46,7 +46,9 @@ def by_hand(z, weights, lengthscale=LENGTHSCALE):
 
 
 def conditional_embedding():
-    return ConditionalMeanEmbedding(RBF(LENGTHSCALE), RBF(0.6), CONDITION, Z, 0.01)
+    return ConditionalMeanEmbedding(
+        kernel=RBF(LENGTHSCALE), input_kernel=RBF(0.6), inputs=CONDITION, points=Z, regularization=0.01
+    )
 
 
 class Rule(AbstractEmpiricalEmbedding):

@@ -28,9 +28,15 @@ FUNCTION = RKHSFunction(KERNEL, ELSEWHERE, np.array([1.0, -2.0, 0.5]), 0.3)
 def embeddings(regularization):
     bags = Bags.create(X, BAG, Y)
     return {
-        "points": ConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, Y[BAG], X, regularization),
-        "shrinkage": ShrinkageConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, bags, regularization),
-        "replicated": ReplicatedConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, bags, regularization),
+        "points": ConditionalMeanEmbedding(
+            kernel=KERNEL, input_kernel=INPUT_KERNEL, inputs=Y[BAG], points=X, regularization=regularization
+        ),
+        "shrinkage": ShrinkageConditionalMeanEmbedding(
+            kernel=KERNEL, input_kernel=INPUT_KERNEL, bags=bags, regularization=regularization
+        ),
+        "replicated": ReplicatedConditionalMeanEmbedding(
+            kernel=KERNEL, input_kernel=INPUT_KERNEL, bags=bags, regularization=regularization
+        ),
     }
 
 
@@ -85,7 +91,10 @@ def test_tower_property_of_a_chain():
     w, e1, e2 = np.random.default_rng(1).normal(size=(3, 500, 1))
     y = 0.8 * w + 0.6 * e1
     x = 0.8 * y + 0.6 * e2
-    given_y, given_w = (ConditionalMeanEmbedding(RBF(1.0), RBF(1.0), *pair, 1e-3) for pair in ((y, x), (w, y)))
+    kernels = {"kernel": RBF(1.0), "input_kernel": RBF(1.0)}
+    given_y, given_w = (
+        ConditionalMeanEmbedding(**kernels, inputs=a, points=b, regularization=1e-3) for a, b in ((y, x), (w, y))
+    )
     through = eqx.filter_jit(lambda first, then: then.expectation(first.expectation(np.cos(x[:, 0]), y), QUERY))
     found = through(given_y, given_w)
     expected = np.cos(0.64 * QUERY[:, 0]) * np.exp(-(1 - 0.64**2) / 2)

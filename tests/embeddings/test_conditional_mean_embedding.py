@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge
 
-from kpp.embeddings import ConditionalMeanEmbedding, select_regularization
+from kpp.embeddings import (
+    BayesianConditionalMeanEmbedding,
+    ConditionalMeanEmbedding,
+    InterventionalMeanEmbedding,
+    ReplicatedConditionalMeanEmbedding,
+    ShrinkageConditionalMeanEmbedding,
+    select_regularization,
+)
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
 
@@ -22,7 +29,9 @@ GRAM, INPUT_GRAM = np.asarray(KERNEL.gram(Z)), np.asarray(INPUT_KERNEL.gram(X))
 
 
 def embedding(regularization=REGULARIZATION):
-    return ConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, X, Z, regularization)
+    return ConditionalMeanEmbedding(
+        kernel=KERNEL, input_kernel=INPUT_KERNEL, inputs=X, points=Z, regularization=regularization
+    )
 
 
 def refitted_losses(folds, regularization):
@@ -67,7 +76,9 @@ def test_conditional_expectation_of_a_gaussian_pair():
     x, noise = np.random.default_rng(1).normal(size=(2, 500, 1))
     z = 0.8 * x + 0.6 * noise
     query = np.array([[-1.0], [0.0], [1.0]])
-    found = ConditionalMeanEmbedding(RBF(1.0), RBF(1.0), x, z, 1e-3).expectation(np.cos(z[:, 0]), query)
+    found = ConditionalMeanEmbedding(
+        kernel=RBF(1.0), input_kernel=RBF(1.0), inputs=x, points=z, regularization=1e-3
+    ).expectation(np.cos(z[:, 0]), query)
     np.testing.assert_allclose(found, np.cos(0.8 * query[:, 0]) * np.exp(-0.18), atol=0.14)
 
 
@@ -101,7 +112,8 @@ def test_selection_takes_the_lowest_loss(tolerance):
 def test_noise_is_regularized_more():
     x, noise = np.random.default_rng(1).normal(size=(2, 60, 1))
     dependent, independent = (
-        ConditionalMeanEmbedding(RBF(1.0), RBF(1.0), x, z, 1.0) for z in (np.sin(2 * x) + 0.1 * noise, noise)
+        ConditionalMeanEmbedding(kernel=RBF(1.0), input_kernel=RBF(1.0), inputs=x, points=z, regularization=1.0)
+        for z in (np.sin(2 * x) + 0.1 * noise, noise)
     )
     found = [float(select_regularization(case).embedding.regularization) for case in (dependent, independent)]
     assert found[0] < found[1]
@@ -109,8 +121,20 @@ def test_noise_is_regularized_more():
 
 MISTAKES = [
     (lambda: embedding(regularization=-1.0), ValueError, "`regularization` must be at least 0, got -1"),
-    (lambda: ConditionalMeanEmbedding(KERNEL, KERNEL, X, Z[:3], 0.1), ValueError, "`inputs`.*`points`"),
-    (lambda: ConditionalMeanEmbedding(KERNEL, KERNEL, X[:0], Z[:0], 0.1), ValueError, "at least one pair"),
+    (
+        lambda: ConditionalMeanEmbedding(
+            kernel=KERNEL, input_kernel=KERNEL, inputs=X, points=Z[:3], regularization=0.1
+        ),
+        ValueError,
+        "`inputs`.*`points`",
+    ),
+    (
+        lambda: ConditionalMeanEmbedding(
+            kernel=KERNEL, input_kernel=KERNEL, inputs=X[:0], points=Z[:0], regularization=0.1
+        ),
+        ValueError,
+        "at least one pair",
+    ),
     (lambda: embedding().weights(), ValueError, "`query` must hold values of the condition"),
     (lambda: select_regularization(embedding(), [0.1, 0.0]), ValueError, "`grid` must hold positive numbers, got 0"),
     (
@@ -126,3 +150,17 @@ MISTAKES = [
 def test_mistakes_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_kernels_and_samples_without_names_are_refused():
+    """The kernel of the points would come before that of the inputs, and the points after the inputs."""
+    arguments = {
+        ConditionalMeanEmbedding: (KERNEL, INPUT_KERNEL, X, Z, 0.1),
+        InterventionalMeanEmbedding: (KERNEL, INPUT_KERNEL, X, Z, 0.1),
+        ShrinkageConditionalMeanEmbedding: (KERNEL, INPUT_KERNEL, None, 0.1),
+        ReplicatedConditionalMeanEmbedding: (KERNEL, INPUT_KERNEL, None, 0.1),
+        BayesianConditionalMeanEmbedding: (KERNEL, 2.0, INPUT_KERNEL, X, Z, 0.1),
+    }
+    for cls, given in arguments.items():
+        with pytest.raises(TypeError, match="takes 1 positional argument"):
+            cls(*given)

@@ -23,9 +23,15 @@ X, Y = RNG.normal(size=(8, 2)), np.array([[-1.5], [-0.4], [0.5], [1.6]])
 TARGETS, QUERY, Z = np.array([[-1.2], [0.1], [1.3]]), RNG.normal(size=(5, 2)), RNG.normal(size=3)
 KERNEL, INPUT_KERNEL, REGULARIZATION = RBF(0.8, 1.3), RBF(0.7), 0.01
 CONDITIONALS = {
-    "points": ConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, Y[BAG], X, REGULARIZATION),
-    "shrinkage": ShrinkageConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, Bags.create(X, BAG, Y), REGULARIZATION),
-    "replicated": ReplicatedConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, Bags.create(X, BAG, Y), REGULARIZATION),
+    "points": ConditionalMeanEmbedding(
+        kernel=KERNEL, input_kernel=INPUT_KERNEL, inputs=Y[BAG], points=X, regularization=REGULARIZATION
+    ),
+    "shrinkage": ShrinkageConditionalMeanEmbedding(
+        kernel=KERNEL, input_kernel=INPUT_KERNEL, bags=Bags.create(X, BAG, Y), regularization=REGULARIZATION
+    ),
+    "replicated": ReplicatedConditionalMeanEmbedding(
+        kernel=KERNEL, input_kernel=INPUT_KERNEL, bags=Bags.create(X, BAG, Y), regularization=REGULARIZATION
+    ),
 }
 
 
@@ -54,7 +60,9 @@ def test_mean_of_a_conditional_mean_process(root):
     vectors = np.load(root / "tests" / "data" / "cmp.npz")
     kernel, input_kernel = RBF(vectors["in_lx"]), RBF(vectors["in_ly"])
     x, y, targets = (vectors[f"in_{name}"] for name in ("X", "Y", "Yt"))
-    conditional = ConditionalMeanEmbedding(kernel, input_kernel, y, x, vectors["in_lam"])
+    conditional = ConditionalMeanEmbedding(
+        kernel=kernel, input_kernel=input_kernel, inputs=y, points=x, regularization=vectors["in_lam"]
+    )
     embedding = DeconditionalMeanEmbedding(conditional, targets, vectors["in_s2"] / len(targets))
     mean = eqx.filter_jit(lambda embedding: embedding.expectation(vectors["in_z"], vectors["in_Xq"]))(embedding)
     np.testing.assert_allclose(mean, vectors["out_mean"], rtol=1e-7, atol=1e-10)
@@ -83,7 +91,9 @@ def test_minimises_the_reconstruction_loss(tolerance):
     # normal equations are solved here. There are more targets than features, so the features are used.
     kernel = RandomFourier(RNG.normal(size=(2, 2)), 0.8, 1.3)
     input_kernel = RandomFourier(RNG.normal(size=(3, 1)), 0.7)
-    conditional = ConditionalMeanEmbedding(kernel, input_kernel, Y[BAG], X, REGULARIZATION)
+    conditional = ConditionalMeanEmbedding(
+        kernel=kernel, input_kernel=input_kernel, inputs=Y[BAG], points=X, regularization=REGULARIZATION
+    )
     targets, z = RNG.normal(size=(7, 1)), RNG.normal(size=7)
     psi, phi = np.asarray(input_kernel.feature_map(targets)).T, np.asarray(kernel.feature_map(X)).T
     weights = np.asarray(eqx.filter_jit(lambda conditional: conditional.weights(targets))(conditional))

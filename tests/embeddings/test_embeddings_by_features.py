@@ -31,11 +31,15 @@ def parts(embedding):
 
 
 def of_pairs(kernel, input_kernel):
-    return ConditionalMeanEmbedding(kernel, input_kernel, Y, X, REGULARIZATION)
+    return ConditionalMeanEmbedding(
+        kernel=kernel, input_kernel=input_kernel, inputs=Y, points=X, regularization=REGULARIZATION
+    )
 
 
 def of_bags(kernel, input_kernel):
-    return ReplicatedConditionalMeanEmbedding(kernel, input_kernel, BAGS, REGULARIZATION)
+    return ReplicatedConditionalMeanEmbedding(
+        kernel=kernel, input_kernel=input_kernel, bags=BAGS, regularization=REGULARIZATION
+    )
 
 
 @pytest.mark.slow
@@ -94,7 +98,9 @@ def test_twenty_thousand_pairs():
     x, noise = np.random.default_rng(1).normal(size=(2, 20_000, 1))
     z = 0.8 * x + 0.6 * noise
     kernel, input_kernel = (RandomFourier(frequencies) for frequencies in RNG.normal(size=(2, 20, 1)))
-    embedding = ConditionalMeanEmbedding(kernel, input_kernel, x, z, 1e-3)
+    embedding = ConditionalMeanEmbedding(
+        kernel=kernel, input_kernel=input_kernel, inputs=x, points=z, regularization=1e-3
+    )
     query = np.array([[-1.0], [0.0], [1.0]])
     chosen = select_regularization(embedding, np.logspace(-6, 0, 4)).embedding
     found, distances = eqx.filter_jit(

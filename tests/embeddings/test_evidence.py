@@ -40,14 +40,16 @@ SLOW_BY_FEATURES = pytest.param(FEATURES, id="features", marks=pytest.mark.slow)
 
 @pytest.mark.parametrize("kernel", [DENSE, SLOW_BY_FEATURES])
 def test_evidence_of_pairs(kernel, tolerance):
-    embedding = ConditionalMeanEmbedding(KERNEL, kernel, Y, X, 0.05)
+    embedding = ConditionalMeanEmbedding(kernel=KERNEL, input_kernel=kernel, inputs=Y, points=X, regularization=0.05)
     covariance = np.asarray(gram_of(kernel, Y)) + 4 * 0.05 * np.eye(4)
     assert_is_the_highest_density(embedding, np.asarray(gram_of(KERNEL, X)), covariance, tolerance)
 
 
 @pytest.mark.parametrize("kernel", [SLOW_DENSE, BY_FEATURES])
 def test_evidence_of_bags_of_unequal_sizes(kernel, tolerance):
-    embedding = ReplicatedConditionalMeanEmbedding(KERNEL, kernel, Bags.create(X, [0, 1, 1, 2], Y[:3]), 0.05)
+    embedding = ReplicatedConditionalMeanEmbedding(
+        kernel=KERNEL, input_kernel=kernel, bags=Bags.create(X, [0, 1, 1, 2], Y[:3]), regularization=0.05
+    )
     means = np.array([[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1]])
     gram = means @ np.asarray(gram_of(KERNEL, X)) @ means.T
     covariance = np.asarray(gram_of(kernel, Y[:3])) + 4 * 0.05 * np.diag([1, 0.5, 1])
@@ -57,7 +59,10 @@ def test_evidence_of_bags_of_unequal_sizes(kernel, tolerance):
 def test_selection_takes_the_highest_evidence_and_regularizes_noise_more():
     x, noise = np.random.default_rng(1).normal(size=(2, 60, 1))
     chosen = [
-        select_regularization(ConditionalMeanEmbedding(RBF(1.0), RBF(1.0), x, z, 1.0), criterion="evidence")
+        select_regularization(
+            ConditionalMeanEmbedding(kernel=RBF(1.0), input_kernel=RBF(1.0), inputs=x, points=z, regularization=1.0),
+            criterion="evidence",
+        )
         for z in (np.sin(2 * x) + 0.1 * noise, noise)
     ]
     for case in chosen:
@@ -66,7 +71,9 @@ def test_selection_takes_the_highest_evidence_and_regularizes_noise_more():
 
 
 def test_mistakes_are_named():
-    embedding = ConditionalMeanEmbedding(KERNEL, INPUT_KERNEL, Y, X, 0.05)
+    embedding = ConditionalMeanEmbedding(
+        kernel=KERNEL, input_kernel=INPUT_KERNEL, inputs=Y, points=X, regularization=0.05
+    )
     with pytest.raises(ValueError, match=r"`criterion` must be one of \('loss', 'evidence'\), got 'aic'"):
         select_regularization(embedding, criterion="aic")
     with pytest.raises(ValueError, match="`num_folds` must be None for the criterion 'evidence', got 2"):

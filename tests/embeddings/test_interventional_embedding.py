@@ -61,7 +61,14 @@ def test_reference_vectors(kind, vectors):
     ):
         np.testing.assert_allclose(found, wanted, rtol=1e-7, atol=1e-10)
     at, ridge = vectors["in_Yt"], vectors["in_lam"] / len(x)
-    embedding = InterventionalMeanEmbedding(outcome_kernel, kernel, x, vectors["in_Y"], ridge, adjusted)
+    embedding = InterventionalMeanEmbedding(
+        kernel=outcome_kernel,
+        treatment_kernel=kernel,
+        treatment=x,
+        points=vectors["in_Y"],
+        regularization=ridge,
+        adjustment=adjusted,
+    )
     weights, evaluated = values(embedding, at, query)
     np.testing.assert_allclose(cross.T @ weights, expected[3], rtol=1e-7, atol=1e-10)
     regularized = np.asarray(outcome_kernel.gram(at)) + vectors["in_lamf"] * np.eye(len(at))
@@ -98,8 +105,18 @@ FEATURES = RandomFourier(np.array([[0.4], [1.1]]), 0.8)
 )
 def test_without_adjustment_it_is_the_conditional_embedding(kernel, vectors):
     x, y, query = vectors["in_X"], vectors["in_Y"], vectors["in_Xq"]
-    found = values(InterventionalMeanEmbedding(RBF(0.7), kernel, x, y, 0.02), vectors["in_Yt"], query)
-    expected = values(ConditionalMeanEmbedding(RBF(0.7), kernel, x, y, 0.02), vectors["in_Yt"], query)
+    found = values(
+        InterventionalMeanEmbedding(
+            kernel=RBF(0.7), treatment_kernel=kernel, treatment=x, points=y, regularization=0.02
+        ),
+        vectors["in_Yt"],
+        query,
+    )
+    expected = values(
+        ConditionalMeanEmbedding(kernel=RBF(0.7), input_kernel=kernel, inputs=x, points=y, regularization=0.02),
+        vectors["in_Yt"],
+        query,
+    )
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -109,7 +126,14 @@ def test_distance_between_interventions(vectors, tolerance):
     kernel, x, at = RBF(vectors["in_lx"]), vectors["in_X"], vectors["in_Yt"]
     outcome_kernel, ridge = RBF(vectors["in_ly"]), vectors["in_lam"] / len(x)
     adjusted = adjustment("backdoor", vectors)
-    embedding = InterventionalMeanEmbedding(outcome_kernel, kernel, x, vectors["in_Y"], ridge, adjusted)
+    embedding = InterventionalMeanEmbedding(
+        kernel=outcome_kernel,
+        treatment_kernel=kernel,
+        treatment=x,
+        points=vectors["in_Y"],
+        regularization=ridge,
+        adjustment=adjusted,
+    )
     weights, _ = values(embedding, at, vectors["in_Xq"])
     distances = eqx.filter_jit(lambda one, query: one.mmd_squared(one, query, query))(embedding, vectors["in_Xq"])
     difference = np.asarray(weights[:, 0] - weights[:, 2])
@@ -121,7 +145,14 @@ def test_distance_between_interventions(vectors, tolerance):
 def test_regularization_can_be_selected(vectors):
     kernel, x = RBF(vectors["in_lx"]), vectors["in_X"]
     adjusted = adjustment("backdoor", vectors)
-    embedding = InterventionalMeanEmbedding(RBF(vectors["in_ly"]), kernel, x, vectors["in_Y"], 0.1, adjusted)
+    embedding = InterventionalMeanEmbedding(
+        kernel=RBF(vectors["in_ly"]),
+        treatment_kernel=kernel,
+        treatment=x,
+        points=vectors["in_Y"],
+        regularization=0.1,
+        adjustment=adjusted,
+    )
     chosen = select_regularization(embedding, [1e-3, 1e-1])
     gram, outputs = np.asarray(adjusted.gram(kernel, x)), np.asarray(RBF(vectors["in_ly"]).gram(vectors["in_Y"]))
     for value, loss in zip((1e-3, 1e-1), chosen.losses, strict=True):
@@ -169,7 +200,14 @@ def test_effects_converge_and_valid_sets_agree():
     for n in (50, 800):
         for seed in range(5):
             for name, (x, y, adjusted) in sample(n, seed).items():
-                embedding = InterventionalMeanEmbedding(RBF(2.0), RBF(2.0), x, y, 1e-3, adjusted)
+                embedding = InterventionalMeanEmbedding(
+                    kernel=RBF(2.0),
+                    treatment_kernel=RBF(2.0),
+                    treatment=x,
+                    points=y,
+                    regularization=1e-3,
+                    adjustment=adjusted,
+                )
                 found = effects[name, n, seed] = np.asarray(effect(embedding, y[:, 0]))
                 errors.setdefault((name, n), []).append(np.sqrt(np.mean((found - 0.9 * query[:, 0]) ** 2)))
     errors = {key: np.mean(value) for key, value in errors.items()}
@@ -185,21 +223,31 @@ def test_effects_converge_and_valid_sets_agree():
 
 def test_mistakes_are_named(vectors):
     x, y = vectors["in_X"], vectors["in_Y"]
-    embedding = InterventionalMeanEmbedding(RBF(1.0), RBF(1.0), x, y, 0.1)
+    embedding = InterventionalMeanEmbedding(
+        kernel=RBF(1.0), treatment_kernel=RBF(1.0), treatment=x, points=y, regularization=0.1
+    )
     with pytest.raises(ValueError, match="`query` must hold"):
         embedding.weights()
     with pytest.raises(ValueError, match="`regularization` must be at least 0, got -1"):
-        InterventionalMeanEmbedding(RBF(1.0), RBF(1.0), x, y, -1.0)
+        InterventionalMeanEmbedding(
+            kernel=RBF(1.0), treatment_kernel=RBF(1.0), treatment=x, points=y, regularization=-1.0
+        )
     with pytest.raises(ValueError, match="`regularization` must be at least 0, got -1"):
         FrontDoor(RBF(1.0), x, -1.0)
     with pytest.raises(ValueError, match="`treatment` and `points` must hold at least one row"):
-        InterventionalMeanEmbedding(RBF(1.0), RBF(1.0), x[:0], y[:0], 0.1)
+        InterventionalMeanEmbedding(
+            kernel=RBF(1.0), treatment_kernel=RBF(1.0), treatment=x[:0], points=y[:0], regularization=0.1
+        )
     with pytest.raises(ValueError, match="`treatment` and `points` must have the same number of rows, got 6 and 5"):
-        InterventionalMeanEmbedding(RBF(1.0), RBF(1.0), x, y[:5], 0.1)
+        InterventionalMeanEmbedding(
+            kernel=RBF(1.0), treatment_kernel=RBF(1.0), treatment=x, points=y[:5], regularization=0.1
+        )
     for wrong, name in ((BackDoor(RBF(1.0), y[:5]), "covariates"), (FrontDoor(RBF(1.0), y[:5], 0.1), "mediators")):
         with pytest.raises(
             ValueError, match=f"`treatment` and `{name}` must have the same number of rows, got 6 and 5"
         ):
-            InterventionalMeanEmbedding(RBF(1.0), RBF(1.0), x, y, 0.1, wrong)
+            InterventionalMeanEmbedding(
+                kernel=RBF(1.0), treatment_kernel=RBF(1.0), treatment=x, points=y, regularization=0.1, adjustment=wrong
+            )
         with pytest.raises(ValueError, match=f"`{name}` must have the same number of rows"):
             wrong.gram(RBF(1.0), x)

@@ -19,8 +19,10 @@ from kpp.kernels import RBF
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 1)), RNG.normal(size=(40, 1))
 QUERY, LEVELS = np.array([[-0.5], [0.0], [1.0]]), np.array([0.05, 0.25, 0.5, 0.9, 1.0])
-EMBEDDING = ConditionalMeanEmbedding(RBF(1.0), RBF(0.8), X, Y, 0.01)
-POSITIVE = ConditionalMeanEmbedding(RBF(1.0), RBF(0.8), X, Y, 1e6)  # the weights are those of a kernel smoother
+EMBEDDING = ConditionalMeanEmbedding(kernel=RBF(1.0), input_kernel=RBF(0.8), inputs=X, points=Y, regularization=0.01)
+POSITIVE = ConditionalMeanEmbedding(
+    kernel=RBF(1.0), input_kernel=RBF(0.8), inputs=X, points=Y, regularization=1e6
+)  # the weights are those of a kernel smoother
 THRESHOLDS = np.concatenate([np.sort(Y[:, 0]), [-9.0, 0.0, 0.7, 9.0]])
 
 
@@ -78,7 +80,9 @@ def test_quantiles_of_a_normal_distribution():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2000, 1))
     y = 2 * x + 0.5 * rng.normal(size=(2000, 1))
-    embedding = ConditionalMeanEmbedding(RBF(0.5), RBF(0.5), x, y, 1e-3)
+    embedding = ConditionalMeanEmbedding(
+        kernel=RBF(0.5), input_kernel=RBF(0.5), inputs=x, points=y, regularization=1e-3
+    )
     levels = np.array([0.1, 0.5, 0.9])
     found = interventional_quantiles(embedding, QUERY, levels)
     assert np.abs(found - (2 * QUERY + norm.ppf(levels, scale=0.5)[None, :])).mean() < 0.08
@@ -95,6 +99,8 @@ def test_mistakes_are_named():
         ValueError, match="`query` must have weights that sum to something positive, got 0 at position 1"
     ):
         interventional_quantiles(EMBEDDING, np.array([[0.0], [1e3]]), [0.5])
-    bayesian = BayesianConditionalMeanEmbedding(RBF(1.0), 2.0, RBF(0.8), X, Y, 0.1)
+    bayesian = BayesianConditionalMeanEmbedding(
+        base_kernel=RBF(1.0), width=2.0, treatment_kernel=RBF(0.8), treatment=X, points=Y, noise_variance=0.1
+    )
     with pytest.raises((TypeError, ValueError), match="embedding"):
         interventional_quantiles(bayesian, QUERY, [0.5])

@@ -44,7 +44,9 @@ def test_witness_is_the_difference_of_the_means(tolerance):
 
 @pytest.mark.slow
 def test_witness_of_conditional_embeddings_has_an_output_a_query(tolerance):
-    conditional = ConditionalMeanEmbedding(KERNEL, RBF(1.0), X[:, :1], X, 0.1)
+    conditional = ConditionalMeanEmbedding(
+        kernel=KERNEL, input_kernel=RBF(1.0), inputs=X[:, :1], points=X, regularization=0.1
+    )
     query = np.array([[-1.0], [1.0]])
     found = evaluate(witness(conditional, MeanEmbedding(KERNEL, Z), query), POOLED)
     weights = np.asarray(conditional.weights(query))

@@ -30,7 +30,9 @@ def test_the_estimate_from_counts_is_the_librarys(script, problem, tolerance):
     np.add.at(pairs, (y, x), 1)
     found = script.estimate(problem, pairs, np.bincount(values, minlength=24), 0.05, 0.2)
     at = jnp.asarray(angles)[:, None]
-    conditional = ConditionalMeanEmbedding(problem.kernel, problem.condition_kernel, at[y], at[x], 0.05)
+    conditional = ConditionalMeanEmbedding(
+        kernel=problem.kernel, input_kernel=problem.condition_kernel, inputs=at[y], points=at[x], regularization=0.05
+    )
     deconditional = DeconditionalMeanEmbedding(conditional, at[values], 0.2)
     expected = eqx.filter_jit(lambda part: part.evaluate(at, at))(deconditional)
     np.testing.assert_allclose(problem.features @ found.T @ problem.condition_features.T, expected, **tolerance())

@@ -178,6 +178,26 @@ BAD = {
     ),
     "no function": (lambda: WITH_RBF(0, 1.0), ValueError, "`num_basis` must be at least 1, got 0"),
     "too many": (lambda: WITH_RBF((99, 99, 99), 1.0), ValueError, "`num_basis`.*at most 100000"),
+    "two variances": (
+        lambda: HilbertSpace(RBF(1.0, np.ones(2)), 4, 3.0)(np.ones((2, 2)), np.ones((2, 2))),
+        ValueError,
+        r"`variance` must be one number, got shape \(2,\)",
+    ),
+    "two variances of a periodic kernel": (
+        lambda: HilbertSpace(Periodic(1.0, variance=np.ones(2)), 4).feature_map(np.ones((2, 2))),
+        ValueError,
+        r"`variance` must be one number, got shape \(2,\)",
+    ),
+    "three lengthscales for two features": (
+        lambda: HilbertSpace(Matern32(np.ones(3)), 4, 3.0).feature_map(np.ones((2, 2))),
+        ValueError,
+        r"`lengthscale`.*\(3,\)",
+    ),
+    "three periods for two features": (
+        lambda: HilbertSpace(Periodic(1.0, period=np.ones(3)), 4).feature_map(np.ones((2, 2))),
+        ValueError,
+        r"`period`.*\(3,\)",
+    ),
     "four features": (
         lambda: WITH_RBF(3, 9.0)(np.ones((2, 4)), np.ones((2, 4))),
         ValueError,

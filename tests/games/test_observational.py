@@ -105,7 +105,11 @@ def test_other_kernels_are_embedded(problem):
     weights = Observational(background, 0.05, kernel=function.kernel).imputation_weights(function, x, COALITIONS[5:6])
     columns = [0, 2]
     embedding = ConditionalMeanEmbedding(
-        Matern12(), Matern12(lengthscale=1.5), background[:, columns], background[:, columns], 0.05
+        kernel=Matern12(),
+        input_kernel=Matern12(lengthscale=1.5),
+        inputs=background[:, columns],
+        points=background[:, columns],
+        regularization=0.05,
     )
     np.testing.assert_allclose(weights[0].T, embedding.weights(x[:, columns]), rtol=1e-9)
 

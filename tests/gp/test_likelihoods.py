@@ -339,6 +339,10 @@ BAD = {
         lambda: BinomialLikelihood(exposure=jnp.ones(2)).read_targets([1.0, 2.0]),
         "`y` must not exceed `exposure`",
     ),
+    "successes without trials": (
+        lambda: BinomialLikelihood().read_targets([1.0, 2.0]),
+        r"`exposure`, the number of trials \(1 without it: give `exposure=`, .*, got 2 at index 1",
+    ),
     "a level": (lambda: OrdinalLikelihood(gaps=(1.0,)).read_targets([0.0, 3.0]), "whole numbers from 0 to 2"),
     "Laplace for outliers": (
         lambda: LaplaceMarginal(0.0, jnp.eye(2), StudentTLikelihood()),

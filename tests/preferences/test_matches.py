@@ -289,7 +289,10 @@ X = np.zeros((3, 2))
         (lambda: Matches.create(X, [0], [1]).take([0, 0]), "`rows` must be different numbers from 0 to 0"),
         (lambda: Matches.create(X, [0], [1]).take([1]), "`rows` must be different numbers from 0 to 0"),
         (lambda: Matches.create(X, [0], [1]).take([True]), "`rows` must hold numbers of rows.*bool"),
-        (lambda: Matches.create(X, [0, 1], [1, 2]).split(jax.random.key(0), 1.0), "`fraction` must leave something"),
+        (
+            lambda: Matches.create(X, [0, 1], [1, 2]).split(jax.random.key(0), 1.0),
+            "`train_fraction` must leave something",
+        ),
         (lambda: Matches.create(X, [0, 1], [1, 2]).split(jax.random.key(0), 0.5, by="x"), "`by` must be 'match' or"),
         (
             lambda: Matches(*map(jnp.asarray, ([[0.0], [1.0]], [[1, 0]], [1.0], [0.0], [0.0]))),

@@ -36,6 +36,13 @@ def kpp_command():
     return lambda *arguments: CliRunner().invoke(main, list(arguments))
 
 
+def test_python_m_kpp_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "kpp", "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "Usage: python -m kpp" in done.stdout and " plugins " in done.stdout
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; from click.testing import CliRunner; from kpp.cli import main; "

@@ -168,7 +168,8 @@ class _Reader:
 
     def split(self, text: str, position: int) -> list[Token]:
         """Return the tokens from a position on."""
-        tokens, line = [], text.count("\n", 0, position) + 1
+        tokens: list[Token] = []
+        line = text.count("\n", 0, position) + 1
         while position < len(text):
             # `<` is the start of an arrow, except behind `=`, where it is that of an HTML label.
             html = text[position] == "<" and bool(tokens) and tokens[-1] == Token("mark", "=", tokens[-1].line)

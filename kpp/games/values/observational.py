@@ -431,7 +431,9 @@ def _leave_one_out_losses(game: Observational, grid: Array, coalitions: Array) -
             landmarks = jnp.asarray(game.landmarks)
             given = landmarks if inputs is background else jnp.where(mask[None], landmarks, 0.0)
             absent, present = Nystrom(absent, landmarks), Nystrom(present, given)
-        embedding = ConditionalMeanEmbedding(absent, present, inputs, background, regularization)
+        embedding = ConditionalMeanEmbedding(
+            kernel=absent, input_kernel=present, inputs=inputs, points=background, regularization=regularization
+        )
         return jnp.mean(embedding.leave_one_out_losses())
 
     pairs = (jnp.repeat(coalitions, grid.shape[0], axis=0), jnp.tile(grid, coalitions.shape[0]))

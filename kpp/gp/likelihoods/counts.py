@@ -203,7 +203,8 @@ class BinomialLikelihood(AbstractCountLikelihood):
         counts = super().read_targets(y, name)
         if is_concrete(counts) and is_concrete(self.trials):
             trials = jnp.broadcast_to(self.trials, counts.shape)
-            refuse_first(counts, counts > trials, f"`{name}` must not exceed `exposure`, the number of trials")
+            advice = " (1 without it: give `exposure=`, the trials of each row)" if self.exposure is None else ""
+            refuse_first(counts, counts > trials, f"`{name}` must not exceed `exposure`, the number of trials{advice}")
         return counts
 
     def _check_exposure(self, exposure: Any, name: str) -> None:

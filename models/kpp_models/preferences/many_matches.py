@@ -109,10 +109,10 @@ class AbstractPreferenceMachine(AbstractModel):
         self: Machine,
         rng_key: RngKey,
         x: Any,
-        grid: Mapping[str, Any],
         y: Any = None,
         *,
-        fraction: float = 0.8,
+        grid: Mapping[str, Any],
+        train_fraction: float = 0.8,
         by: str = "match",
     ) -> Selection[Machine]:
         """Choose hyperparameters from a grid by the mean loss of matches that are held out.
@@ -120,10 +120,10 @@ class AbstractPreferenceMachine(AbstractModel):
         Args:
             rng_key: A JAX random key, for the split.
             x: The matches, as for `fit`.
+            y: As for `fit`.
             grid: For each path of a leaf (``"regularization"``, ``"kernel.kernel.lengthscale"``) the values to try, of
                 shape (g,), or (g, d) for a leaf of shape (d,).
-            y: As for `fit`.
-            fraction: The fraction of the matches to which each entry is fitted.
+            train_fraction: The fraction of the matches to which each entry is fitted.
             by: "match" holds out single matches; "pair" all matches of a pair, so that all held-out pairs are new.
 
         Returns:
@@ -133,7 +133,7 @@ class AbstractPreferenceMachine(AbstractModel):
         Raises:
             ValueError: If the data or the grid are invalid.
         """
-        train, test = read_matches(x, y, ties=True).split(rng_key, fraction, by=by)
+        train, test = read_matches(x, y, ties=True).split(rng_key, train_fraction, by=by)
 
         def score(entry: Mapping[str, Array]) -> float:
             try:

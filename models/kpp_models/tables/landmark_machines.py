@@ -160,7 +160,7 @@ class AbstractLandmarkMachine(AbstractModule):
         return self.solve(rows, Whiteners(self.kernel.gram(rows.landmarks), self.precision))
 
     def select(
-        self: Machine, rng_key: RngKey, x: object, y: object, grid: Mapping[str, Any], *, num_rows: int | None = None
+        self: Machine, rng_key: RngKey, x: object, y: object, *, grid: Mapping[str, Any], num_rows: int | None = None
     ) -> Selection[Machine]:
         """Choose parameters of the kernel, and the regularization, from a grid by the score of a fit.
 

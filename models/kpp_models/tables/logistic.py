@@ -77,7 +77,7 @@ class KernelLogistic(AbstractModel):
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, labels
         yield cls(Linear(), regularization=0.1), x, labels
 
-    def select(self, x: object, y: object, grid: Mapping[str, Any]) -> Selection[KernelLogistic]:
+    def select(self, x: object, y: object, *, grid: Mapping[str, Any]) -> Selection[KernelLogistic]:
         """Choose hyperparameters from a grid by the mean approximate leave-one-out log loss.
 
         Args:

@@ -102,7 +102,7 @@ class KernelRidge(AbstractLeastSquares):
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, y
         yield cls(Linear(), regularization=0.1), x, y
 
-    def select(self, x: object, y: object, grid: Mapping[str, Any]) -> Selection[KernelRidge]:
+    def select(self, x: object, y: object, *, grid: Mapping[str, Any]) -> Selection[KernelRidge]:
         """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
 
         Args:

@@ -302,7 +302,7 @@ def condition_errors(model, sample, coefficients):
 def test_condition_is_chosen_by_leaving_out_rows_at_the_unprojected_fit(name, landmarks):
     model = ridge(name, num_landmarks=landmarks)
     grid = [GAMMA / 100, GAMMA, 10 * GAMMA]
-    found = model.select_condition(X, Y, {"condition_regularization": grid}, unlabelled=SAMPLE)
+    found = model.select_condition(X, Y, grid={"condition_regularization": grid}, unlabelled=SAMPLE)
     peer = Peer((1, 2), model.form, X)
     coefficients = np.linalg.solve(peer.kernel(X, X) + len(X) * LAMBDA * np.eye(len(X)), Y)
     expected = np.mean(condition_errors(model, np.concatenate([X, SAMPLE]), coefficients) ** 2)
@@ -316,7 +316,7 @@ def test_condition_is_chosen_by_leaving_out_rows_at_the_unprojected_fit(name, la
 def test_grid_choice_takes_the_smallest_error_on_a_validation_set(name):
     model, grid = ridge(name), {"regularization": [0.001, 0.1], "condition_regularization": [GAMMA, 10 * GAMMA]}
     target = np.sin(QUERY[:, 0])
-    found = model.select(X, Y, grid, unlabelled=SAMPLE, validation=(QUERY, target))
+    found = model.select(X, Y, grid=grid, unlabelled=SAMPLE, validation=(QUERY, target))
     chosen, data, _ = found.model.prepare(X, Y, SAMPLE)
     error = np.mean(np.square(target - evaluate(chosen, data, jnp.asarray(QUERY))[0]))
     assert float(found.scores.min()) == pytest.approx(error, rel=1e-9)
@@ -340,7 +340,7 @@ def prepared(model, regularization, condition_regularization):
 def test_condition_is_chosen_on_rows_of_a_validation_set(name):
     """The loss is the mean square of the projection of the plain fit, by explicit averages."""
     model, grid = ridge(name), {"condition_regularization": [GAMMA, 10 * GAMMA]}
-    found = model.select_condition(X, Y, grid, unlabelled=SAMPLE, validation=QUERY)
+    found = model.select_condition(X, Y, grid=grid, unlabelled=SAMPLE, validation=QUERY)
     peer = Peer((1, 2), model.form, np.concatenate([X, SAMPLE]))
     coefficients = np.linalg.solve(peer.kernel(X, X) + len(X) * LAMBDA * np.eye(len(X)), Y)
     projected = peer.covariance(QUERY, X, True, False) @ coefficients
@@ -357,19 +357,19 @@ def test_condition_is_chosen_on_rows_of_a_validation_set(name):
 )
 def test_validation_sets_that_do_not_fit_are_refused(validation, message):
     with pytest.raises(ValueError, match=message):
-        ridge("P_product").select(X, Y, {"regularization": [0.1]}, validation=validation)
+        ridge("P_product").select(X, Y, grid={"regularization": [0.1]}, validation=validation)
 
 
 @slow
 def test_grid_choice_takes_the_smallest_leave_one_out_error():
     model, grid = ridge("dag_HP"), {"regularization": [0.01, 0.1], "kernel.lengthscale": [0.5, 1.1]}
-    found = model.select(X, Y, grid, unlabelled=SAMPLE)
+    found = model.select(X, Y, grid=grid, unlabelled=SAMPLE)
     chosen, data, _ = found.model.prepare(X, Y, SAMPLE)
     assert float(found.scores.min()) == pytest.approx(
         np.mean(np.square(evaluate(chosen, data, jnp.asarray(X))[1])), rel=1e-9
     )
     with pytest.raises(ValueError, match="`grid` must name 'condition_regularization'"):
-        model.select_condition(X, Y, {"condition_kernel.lengthscale": [1.0]})
+        model.select_condition(X, Y, grid={"condition_kernel.lengthscale": [1.0]})
 
 
 def two_conditions():

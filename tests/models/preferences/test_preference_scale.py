@@ -262,7 +262,7 @@ def test_too_many_pairs_have_no_evidence_and_no_pointwise_terms(monkeypatch):
 def test_the_choice_from_a_grid_is_the_smallest_held_out_loss():
     model = PreferenceLogistic(BOTH, 0.01, preconditioner_rank=3, max_steps=20)
     values = [1e-9, 0.01, 0.1]  # conjugate gradients do not converge for the first one
-    found = model.select(jax.random.key(3), MATCHES, {"regularization": values}, fraction=0.75)
+    found = model.select(jax.random.key(3), MATCHES, grid={"regularization": values}, train_fraction=0.75)
     train, test = MATCHES.split(jax.random.key(3), 0.75)
     losses = [np.inf]
     for value in values[1:]:

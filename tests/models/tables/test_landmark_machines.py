@@ -121,7 +121,7 @@ def test_a_choice_of_the_kernel_is_the_best_of_separate_fits(kind, criterion):
     y = Y if kind is LandmarkRidge else LABELS
     fields = {"landmarks": 20, "num_held_out": 100, "progress": False}
     fields |= {} if criterion is None else {"criterion": criterion}
-    found = kind(KERNEL, (1e-1, 1e-3), **fields).select(KEY, X, y, GRID)
+    found = kind(KERNEL, (1e-1, 1e-3), **fields).select(KEY, X, y, grid=GRID)
     key = jax.random.split(KEY)[1]  # of the landmarks and the rows held out
     for row, lengthscale in enumerate(GRID["kernel.lengthscale"]):
         for column, variance in enumerate(GRID["kernel.variance"]):
@@ -136,22 +136,22 @@ def test_a_choice_of_the_kernel_is_the_best_of_separate_fits(kind, criterion):
 def test_a_choice_can_include_the_regularization_and_use_some_rows(tmp_path):
     machine = LandmarkRidge(KERNEL, 1.0, landmarks=20, num_held_out=100, progress=False)
     grid = {"kernel.lengthscale": [0.05, 1.0], "regularization": [1e-5, 1e-3, 1e1]}
-    found = machine.select(KEY, X, Y, grid, num_rows=300)
+    found = machine.select(KEY, X, Y, grid=grid, num_rows=300)
     assert found.scores.dims == ("kernel.lengthscale", "regularization")
     assert float(found.scores.sel(found.chosen)) == float(found.scores.min())
     assert found.model.regularization == (found.chosen["regularization"],)
     assert found.chosen["kernel.lengthscale"] == 1.0  # that of the function, sin(2 x0) + x1
     np.save(tmp_path / "x.npy", X)
-    again = machine.select(KEY, np.load(tmp_path / "x.npy", mmap_mode="r"), Y, grid, num_rows=300)
+    again = machine.select(KEY, np.load(tmp_path / "x.npy", mmap_mode="r"), Y, grid=grid, num_rows=300)
     np.testing.assert_array_equal(again.scores, found.scores)
-    alone = machine.select(KEY, X, Y, {"regularization": grid["regularization"]})
+    alone = machine.select(KEY, X, Y, grid={"regularization": grid["regularization"]})
     assert alone.scores.dims == ("regularization",)
 
 
 def test_entries_that_fail_have_an_infinite_score():
     """With a lengthscale of 100 all kernel values are near 1: nearly all that distinguishes them is rounded away."""
     machine = LandmarkRidge(KERNEL, 1e-9, 20, num_held_out=100, precision="float32", progress=False)
-    found = machine.select(KEY, X, Y, {"kernel.lengthscale": [0.1, 100.0]})
+    found = machine.select(KEY, X, Y, grid={"kernel.lengthscale": [0.1, 100.0]})
     assert np.isinf(found.scores[1])
     assert np.isfinite(found.scores[0])
 
@@ -257,11 +257,11 @@ def test_bad_columns_are_named(source, column, message, tmp_path, monkeypatch):
         (lambda: LandmarkRidge(KERNEL, 1.0, criterion="best"), "`criterion`"),
         (lambda: LandmarkRidge(KERNEL, 1.0, precision="half"), "`precision`"),
         (
-            lambda: LandmarkRidge(KERNEL, 1.0).select(KEY, X, Y, {"landmarks": [3]}),
+            lambda: LandmarkRidge(KERNEL, 1.0).select(KEY, X, Y, grid={"landmarks": [3]}),
             r"`grid` must name.*'regularization'",
         ),
-        (lambda: LandmarkRidge(KERNEL, 1.0).select(KEY, X, Y, {}), "`grid` must name leaves of the kernel"),
-        (lambda: LandmarkRidge(KERNEL, 1.0, **WHOLE).select(KEY, X, Y, GRID), "`num_held_out` must be positive"),
+        (lambda: LandmarkRidge(KERNEL, 1.0).select(KEY, X, Y, grid={}), "`grid` must name leaves of the kernel"),
+        (lambda: LandmarkRidge(KERNEL, 1.0, **WHOLE).select(KEY, X, Y, grid=GRID), "`num_held_out` must be positive"),
         (lambda: LandmarkLogistic(KERNEL, 1.0, method="best"), "`method`"),
         (lambda: LandmarkLogistic(KERNEL, 1e-2, **WHOLE).fit(KEY, X, Y), "labels 0 and 1"),
     ],

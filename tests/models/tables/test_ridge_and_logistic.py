@@ -1,5 +1,7 @@
 """The fits without priors: scikit-learn's numbers, the stated optimum, leave-one-out against refits, grid choice."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,9 @@ from sklearn.kernel_ridge import KernelRidge as PeerRidge
 from sklearn.linear_model import LogisticRegression
 
 import kpp
+from kpp import registry
 from kpp.kernels import RBF, Linear
-from kpp_models import KernelLogistic, KernelRidge
+from kpp_models import KernelLogistic, KernelRidge, LandmarkLogistic, LandmarkRidge
 
 REGULARIZATION = 0.02
 
@@ -94,7 +97,7 @@ def test_a_fit_in_closed_form_is_one_chain_of_one_draw(name, request):
 def test_grid_choice_returns_the_best_and_the_curve(regression_data):
     x, y = regression_data
     grid = {"regularization": [1e-3, 1e-2, 1e-1], "kernel.lengthscale": [0.5, 1.2]}
-    found = KernelRidge(RBF(jnp.ones(3)), 1.0).select(x, y, grid)
+    found = KernelRidge(RBF(jnp.ones(3)), 1.0).select(x, y, grid=grid)
     assert found.scores.dims == ("regularization", "kernel.lengthscale")
     assert found.scores.shape == (3, 2)
     best = found.scores.isel(found.scores.argmin(...))
@@ -111,7 +114,7 @@ def test_grid_choice_keeps_feature_names_and_takes_arrays(classification_data):
     x, y = classification_data
     frame = pandas.DataFrame(x, columns=["a", "b"])
     model = KernelLogistic(RBF(jnp.ones(2)).on(("b", "a")), 0.01)
-    found = model.select(frame, y, {"kernel.kernel.lengthscale": [[1.0, 2.0], [2.0, 1.0], [3.0, 3.0]]})
+    found = model.select(frame, y, grid={"kernel.kernel.lengthscale": [[1.0, 2.0], [2.0, 1.0], [3.0, 3.0]]})
     assert found.scores.shape == (3,)
     assert found.model.kernel.features == ("b", "a")
     assert found.model.kernel.kernel.lengthscale.shape == (2,)
@@ -133,7 +136,7 @@ def test_grid_choice_keeps_feature_names_and_takes_arrays(classification_data):
 )
 def test_a_bad_grid_is_refused(grid, message, regression_data):
     with pytest.raises(ValueError, match=message):
-        KernelRidge(RBF(jnp.ones(3)), 1.0).select(*regression_data, grid)
+        KernelRidge(RBF(jnp.ones(3)), 1.0).select(*regression_data, grid=grid)
 
 
 @pytest.mark.parametrize("model", [KernelRidge, KernelLogistic])
@@ -146,3 +149,14 @@ def test_priors_are_refused(model):
 
 def test_registered_under_their_names():
     assert {"GPRegression", "GPClassification", "KernelRidge", "KernelLogistic"} <= set(kpp.registry.models())
+
+
+def test_every_select_takes_the_data_in_the_order_of_fit_and_the_grid_by_name():
+    found = {name: cls.select for name, cls in registry.models().items() if hasattr(cls, "select")}
+    found |= {"LandmarkRidge": LandmarkRidge.select, "LandmarkLogistic": LandmarkLogistic.select}
+    assert {"KernelRidge", "KernelLogistic", "ColliderRidge", "PreferenceLogistic"} <= found.keys()
+    for name, select in found.items():
+        parameters = inspect.signature(select).parameters.values()
+        positional = [entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD]
+        assert positional in (["self", "x", "y"], ["self", "rng_key", "x", "y"]), name
+        assert "grid" in {entry.name for entry in parameters if entry.kind is entry.KEYWORD_ONLY}, name

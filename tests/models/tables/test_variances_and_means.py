@@ -153,7 +153,11 @@ BAD = {
     "NaN": (lambda: GPRegression(KERNEL, NOISE, row_variances=VARIANCES * np.nan), "`row_variances` must be finite"),
     "weights for other columns": (
         lambda: fit(GPRegression(KERNEL, NOISE, LinearMean(jnp.ones(3), 0.0))),
-        "`mean` cannot",
+        r"`mean` cannot .* `weights` of a LinearMean must have shape \(2,\) .* got shape \(3,\): one weight per",
+    ),
+    "two biases": (
+        lambda: fit(GPRegression(KERNEL, NOISE, LinearMean(jnp.ones(2), jnp.ones(2)))),
+        r"`bias` of a LinearMean must have shape \(\)",
     ),
     "a mean of the wrong shape": (
         lambda: fit(GPRegression(KERNEL, NOISE, lambda x: x)),

@@ -139,7 +139,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         for factor in FACTORS:
             model = self._build(_Lengthscales(factor * medians, by_root=True), table[few], y[few], 0)
             model = dataclasses.replace(model, projection="none", num_landmarks=None)
-            errors.append(float(model.select(table[few], y[few], grid).scores.min()))
+            errors.append(float(model.select(table[few], y[few], grid=grid).scores.min()))
         return _Lengthscales(FACTORS[int(np.argmin(errors))] * medians, by_root=True)
 
     def _build(self, scale: _Lengthscales, table: np.ndarray, y: np.ndarray, num_further: int) -> ColliderRidge:
@@ -177,13 +177,13 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         if model.spouses and self.condition_regularization is None:
             start = dataclasses.replace(model, projection="none")
             if self.regularization is None:
-                start = start.select(table, y, ridges).model
+                start = start.select(table, y, grid=ridges).model
             grid = {"condition_regularization": GRID}
             model = dataclasses.replace(
-                start.select_condition(table, y, grid, unlabelled=unlabelled).model, projection=model.projection
+                start.select_condition(table, y, grid=grid, unlabelled=unlabelled).model, projection=model.projection
             )
         if self.regularization is None:
-            model = model.select(table, y, ridges, unlabelled=unlabelled).model
+            model = model.select(table, y, grid=ridges, unlabelled=unlabelled).model
         return model
 
     def _count_landmarks(self, num_rows: int) -> int | None:
@@ -247,7 +247,7 @@ def _additive(statements: Sequence[Statement], condition: Sequence[int], scale: 
 
 def _baseline(kernel: RBF, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Return the kernel of the regression on the given columns, and its regularization by leave-one-out error."""
-    chosen = KernelRidge(kernel, 1.0).select(x, y - y.mean(), {"regularization": GRID}).chosen
+    chosen = KernelRidge(kernel, 1.0).select(x, y - y.mean(), grid={"regularization": GRID}).chosen
     return {"baseline_kernel": kernel, "baseline_regularization": chosen["regularization"]}
 
 

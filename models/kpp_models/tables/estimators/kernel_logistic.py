@@ -63,7 +63,7 @@ class KernelLogisticClassifier(ClassifierMixin, FunctionEstimator):
         kernel = kernel_with_constant(*read_points(table, "X")) if self.kernel is None else self.kernel
         model = KernelLogistic(kernel, 1.0 if self.regularization is None else self.regularization, names)
         if self.regularization is None:
-            model = model.select(table, labels, {"regularization": GRID}).model
+            model = model.select(table, labels, grid={"regularization": GRID}).model
         self._fit_function(model, table, labels)
         return self
 

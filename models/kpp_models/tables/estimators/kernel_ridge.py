@@ -59,7 +59,7 @@ class KernelRidgeRegressor(RegressorMixin, FunctionEstimator):
         kernel = kernel_with_constant(*read_points(table, "X")) if self.kernel is None else self.kernel
         model = KernelRidge(kernel, 1.0 if self.regularization is None else self.regularization)
         if self.regularization is None:
-            model = model.select(table, targets, {"regularization": GRID}).model
+            model = model.select(table, targets, grid={"regularization": GRID}).model
         self._fit_function(model, table, targets)
         return self
 
