@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 from tqdm.auto import tqdm
 
+from kpp.memory import check_memory
 from kpp.signals import end_if_asked
 from kpp.threads import call_in_threads, is_alone_in_thread
 from kpp.typing import AnyArray
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 _CHUNK = 4096
+_UNCHECKED = 2**29  # bytes that fit into the memory of any computer
+_FEWER = "ask for fewer points or draws at once"
 #: The largest number of blocks of draws, which threads take in turn, and so of steps of a progress bar.
 NUM_BLOCKS = 20
 # Seconds between the lines of a progress bar in a log.
@@ -163,6 +166,9 @@ def _call_each(f: Callable[[Any], PyTree], tasks: Iterable[Any], bar: tqdm | Non
     first, *others = tasks
     with announce(bar, "first block, with compilation"):
         found = call(first)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(found))
+    if size * len(others) > _UNCHECKED:
+        check_memory(size * len(others), f"the rest of the results, {len(others)} more blocks,", _FEWER)
     return [found, *call_in_threads(call, others, threads)]
 
 

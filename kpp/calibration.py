@@ -24,6 +24,7 @@ from kpp.arguments import guard_exports
 from kpp.batching import even_size
 from kpp.handler_stack import separate_threads
 from kpp.lazy import map_numbers
+from kpp.memory import check_count
 from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
 from kpp.validation import as_finite_array, between, check_rng_key, count
@@ -156,8 +157,9 @@ def uniform_band(
     count(num_ranks, "num_ranks")
     count(num_draws, "num_draws")
     between(probability, "probability", 0, 1, ends=False)
+    check_count(num_draws, "num_draws", 3)
     law = stats.binom(num_ranks, (np.arange(num_draws) + 1) / (num_draws + 1))
-    count(num_simulations, "num_simulations")
+    check_count(count(num_simulations, "num_simulations"), "num_simulations", 2 * num_draws)
     uniform = np.full(num_draws + 1, 1 / (num_draws + 1))
     simulated = np.random.default_rng(seed).multinomial(num_ranks, uniform, num_simulations)
     counts = np.cumsum(simulated[:, :-1], axis=1)
@@ -317,7 +319,7 @@ def simulation_based_calibration(
     References:
         Talts et al., 2018, algorithms 1 and 2.
     """
-    count(num_datasets, "num_datasets")
+    check_count(count(num_datasets, "num_datasets"), "num_datasets", num_draws)
     make = _nuts if kernel is None else kernel
     simulate_key, sample_key = jax.random.split(check_rng_key(rng_key))
     truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["available_memory", "check_expansion", "check_memory"]
+__all__ = ["available_memory", "check_count", "check_expansion", "check_matrices", "check_memory"]
 
+_SMALL = 2**26  # so many numbers fit into the memory of any computer
 _SYSTEM = Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")  # the limits of a container
 _RATIO = 100  # random numbers hardly shrink in a file, and columns that are constant shrink to a few percent
@@ -62,6 +63,42 @@ def check_expansion(num_bytes: int, size: int) -> None:
             f"times as large, or up to {_FREE} bytes"
         )
     check_memory(num_bytes, "its content", "use a machine with more memory")
+
+
+def check_count(value: int, name: str, numbers: int) -> None:
+    """Raise an error if as many things as the caller asks for do not fit into memory.
+
+    Args:
+        value: How many.
+        name: The name of the argument.
+        numbers: How many numbers each of them takes at least.
+
+    Raises:
+        ValueError: If the memory is known and too small.
+    """
+    what = f"`{name}` = {value}, with {numbers} numbers for each,"
+    _check_numbers(value * numbers, what, f"choose a smaller `{name}`")
+
+
+def check_matrices(number: int, size: int, what: str, advice: str = "use fewer rows") -> None:
+    """Raise an error if some matrices of n * n numbers do not fit into memory.
+
+    Args:
+        number: How many there are at least at the same time.
+        size: n.
+        what: What needs them.
+        advice: What to do instead.
+
+    Raises:
+        ValueError: If the memory is known and too small.
+    """
+    listed = "a matrix" if number == 1 else f"{number} matrices"
+    _check_numbers(number * size**2, f"{what} with {listed} of n * n numbers, n = {size},", advice)
+
+
+def _check_numbers(numbers: int, what: str, advice: str) -> None:
+    if numbers > _SMALL:
+        check_memory(numbers * jax.dtypes.canonicalize_dtype(float).itemsize, what, advice)
 
 
 def _of_system() -> int | None:

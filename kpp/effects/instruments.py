@@ -20,6 +20,7 @@ from kpp.causal import CausalError, as_causal_graph, is_instrument
 from kpp.embeddings import ConditionalMeanEmbedding, select_regularization
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
+from kpp.memory import check_matrices
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema, as_frame, as_names, check_columns, read_points
 from kpp.validation import as_targets, check_same_rows, check_type, positive, warn_if_float32
@@ -158,6 +159,7 @@ def instrumental_regression(
         if value is not None:
             positive(value, name)
     warn_if_float32("instrumental_regression")
+    check_matrices(5, len(treatments), "`instrumental_regression`")
     inputs, sources = np.concatenate([treatments, adjusting], axis=1), np.concatenate([moving, adjusting], axis=1)
     if kernel is None:
         kernel = _default(inputs, (schema, adjusting_schema), 1.0)

@@ -22,7 +22,7 @@ from kpp.effects.averages import split_factors
 from kpp.games import has_product_terms
 from kpp.gp import draw_gaussian, prior_factor
 from kpp.kernels import AbstractKernel
-from kpp.memory import check_memory
+from kpp.memory import check_count, check_memory
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
@@ -94,6 +94,7 @@ def draw_over_grid(
         grid: The grid of these rows and values, or None for draws by the covariance matrix.
         num_draws: b, the number of draws.
     """
+    check_count(num_draws, "num_draws", 2 * len(rows) * len(values))
     if grid is None or not has_product_terms(posterior.mean.kernel):
         return _draw_by_covariance(rng_key, posterior, at_settings(rows, column, values), num_draws)
     prior_key, noise_key = jax.random.split(rng_key)

@@ -17,6 +17,7 @@ from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.linalg import DenseRidge, FeatureRidge, GramMatrix
+from kpp.memory import check_matrices
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import check_same_rows, finite_arrays
 
@@ -162,6 +163,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         features = self._input_features()
         if features is not None and features.shape[1] <= self.num_inputs:
             return FeatureRidge.create(features, self.ridge, self.multiplicity, what=_WHAT)
+        check_matrices(3, self.num_inputs, "a conditional mean embedding")
         return DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT)
 
     def _coordinates(self, query: Points | None) -> Float[Array, "N p"]:

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
+from kpp.memory import check_count, check_matrices
 from kpp.tables import Schema, columns_of_names, is_table, read_points
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, check_same_rows, check_type, count, warn_if_float32
@@ -149,6 +150,10 @@ def conditional_independence_test(
         first, second = (part._replace(points=part.points[rows]) for part in (first, second))
         third = None if third is None else third._replace(points=third.points[rows])
         num_rows = max_rows
+    check_count(num_permutations, "num_permutations", 3 if third is None else 2 * num_rows)
+    check_matrices(
+        2 if third is None else 6, num_rows, "`conditional_independence_test`", "choose a smaller `max_rows`"
+    )
     if _is_constant(first) or _is_constant(second):
         return IndependenceTest(0.0, 1.0, num_permutations, num_rows)
     kernels = (_kernel(first) if x_kernel is None else x_kernel, _kernel(second) if y_kernel is None else y_kernel)

@@ -20,7 +20,7 @@ from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.embeddings.from_graph import kernel_or_default, read_columns, read_frame
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
-from kpp.memory import check_memory
+from kpp.memory import check_count, check_memory
 from kpp.tables import as_names
 from kpp.typing import Leaf, Numbers, Points, RngKey
 from kpp.validation import as_targets, check_rng_key, check_same_rows, count, finite_arrays, is_concrete
@@ -232,7 +232,8 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
             kpp.linalg.FactorizationError: If a regularized kernel matrix is singular.
         """
         values = as_targets(values, len(self.points), "values")
-        fixed, shape = self._fixed(query), (count(num_draws, "num_draws"), len(values))
+        check_count(count(num_draws, "num_draws"), "num_draws", 2 * len(values))
+        fixed, shape = self._fixed(query), (num_draws, len(values))
         rows = jax.random.randint(check_rng_key(rng_key), shape, 0, len(values))
         row_weights = jax.vmap(lambda some: jnp.bincount(some, length=len(values)))(rows) / len(values)
         sample = self.with_iterations(num_iterations).sample

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
+from kpp.memory import check_matrices
 from kpp.typing import Numbers
 from kpp.validation import as_points, check_same_rows, check_type
 
@@ -127,6 +128,7 @@ def _rows(x: Numbers, y: Numbers) -> tuple[Float[Array, "n d"], Float[Array, "n 
     check_same_rows(first.shape[0], second.shape[0], "x", "y")
     if first.shape[0] < _MIN_ROWS:
         raise ValueError(f"`x` must have at least {_MIN_ROWS} rows, got shape {first.shape}")
+    check_matrices(3, first.shape[0], "the Hilbert-Schmidt independence criterion")
     return first, second
 
 

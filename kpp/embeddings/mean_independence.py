@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
+from kpp.memory import check_count, check_matrices
 from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import (
     as_finite_array,
@@ -123,6 +124,8 @@ def mean_independence_test(
     if points.shape[0] > max_rows:
         rows = jax.random.choice(row_key, points.shape[0], (max_rows,), replace=False)
         targets, points, z = targets[rows], points[rows], None if z is None else z[rows]
+    check_count(num_permutations, "num_permutations", 2 * len(points))
+    check_matrices(2 if z is None else 5, len(points), "`mean_independence_test`", "choose a smaller `max_rows`")
     if _is_constant(targets) or _is_constant(points):
         return MeanIndependenceTest(0.0, 1.0, num_permutations, points.shape[0])
     kernel = _default_kernel(points) if kernel is None else kernel

@@ -19,6 +19,7 @@ from kpp.embeddings.embedding import AbstractEmbedding, check_same_kernel
 from kpp.embeddings.mean import MeanEmbedding
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
+from kpp.memory import check_count, check_matrices
 from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_points, check_rng_key, check_type, count
 
@@ -117,7 +118,9 @@ def two_sample_test(
     for name, sample in (("first", first), ("second", second)):
         if sample.shape[0] < 2:
             raise ValueError(f"`{name}` must hold at least two points, got {sample.shape[0]}")
-    count(num_permutations, "num_permutations")
+    size = first.shape[0] + second.shape[0]
+    check_count(count(num_permutations, "num_permutations"), "num_permutations", 2 * size)
+    check_matrices(2, size, "`two_sample_test`")
     statistics = np.asarray(_statistics(rng_key, kernel, first, second, num_permutations))
     statistic, permuted = statistics[0], statistics[1:]
     rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))  # equal splits must count as equal

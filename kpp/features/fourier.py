@@ -23,6 +23,7 @@ from kpp.kernels import (
     parameter,
     point_rows,
 )
+from kpp.memory import check_count
 from kpp.priors import is_prior
 from kpp.random import standard_normal
 from kpp.typing import Leaf, RngKey
@@ -92,6 +93,7 @@ class RandomFourier(AbstractFeatureKernel):
             raise TypeError(f"`kernel` must be one of {names}, got {type(kernel).__name__}")
         if isinstance(kernel, Matern) and is_prior(kernel.nu):
             raise TypeError("the `nu` of a Matern `kernel` must be a number, because the frequencies depend on it")
+        check_count(num_frequencies, "num_frequencies", num_features)
         normal_key, scale_key = jax.random.split(check_rng_key(rng_key))
         frequencies = standard_normal(normal_key, (num_frequencies, num_features))
         degrees = 2 * kernel.nu if isinstance(kernel, Matern) else _DEGREES.get(type(kernel))

@@ -25,6 +25,7 @@ from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments,
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
 from kpp.inference.notebook import fit_html
 from kpp.inference.storage import describe_inference, read_parts, write_parts
+from kpp.memory import check_count, check_matrices
 from kpp.posteriors import GPPosterior
 from kpp.programs import release_programs
 from kpp.tables import Schema
@@ -88,7 +89,8 @@ class Fit:
         Raises:
             ValueError: If `num_prior_samples` is negative.
         """
-        count(num_prior_samples, "num_prior_samples", 0)
+        _check_draws(count(num_prior_samples, "num_prior_samples", 0), "num_prior_samples", data)
+        _check_draws(getattr(inference, "num_samples", 1), "num_samples", data)
         keys = jax.random.split(check_rng_key(rng_key), 3)
         posterior = inference.run(keys[0], model.numpyro_model, data)
         fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
@@ -136,7 +138,11 @@ class Fit:
         Raises:
             ValueError: If `x` does not fit the training data: columns missing, unknown levels, wrong shape, NaN.
         """
-        shared = (self._arguments, self.data, self._read(x, unseen), covariance)
+        points = self._read(x, unseen)
+        if covariance:
+            advice = "leave `covariance` out, or give fewer points or draws"
+            check_matrices(len(self._numbers), _num_rows(points), "`latent_covariance` of all draws", advice)
+        shared = (self._arguments, self.data, points, covariance)
         values = self._over_draws(per_draw.predict, shared, "predict", batch_size)
         further = {**_PREDICTIVE_DIMS, **self.model.predictive_dims()}
         dims = {name: (*SAMPLE_DIMS, "instance", *further.get(name, ())) for name in values}
@@ -160,13 +166,14 @@ class Fit:
         """
         pick_key, draw_key = jax.random.split(check_rng_key(rng_key))
         total = self.num_chains * self.num_draws
-        count(num_samples, "num_samples")
+        points = self._read(x, unseen)
+        check_count(count(num_samples, "num_samples"), "num_samples", _num_rows(points))
         keys = jax.random.split(pick_key, -(-num_samples // total))
         picked = jax.vmap(lambda key: jax.random.permutation(key, total))(keys).ravel()[:num_samples]
 
         chosen = {name: value[picked] for name, value in flatten_draws(self.draws).items()}
         label = "predictive draws" if self.inference.progress else None
-        shared = (self._arguments, self.data, self._read(x, unseen), draw_key)
+        shared = (self._arguments, self.data, points, draw_key)
         values = draw_map(per_draw.draw_predictive)(chosen, jnp.arange(num_samples), shared, label=label)
         dims = ("sample", "instance", *self.model.predictive_dims().get("y", ()))
         return self._naming.dataset({"y": values}, {"y": dims})["y"]
@@ -271,7 +278,7 @@ class Fit:
         Raises:
             TypeError: If the inference does not keep a distribution to draw from (NUTS, MAP).
         """
-        count(num_samples, "num_samples")
+        _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(check_rng_key(rng_key))
         posterior = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
         fresh = self._replace_draws(posterior.samples, posterior.state)
@@ -291,7 +298,7 @@ class Fit:
         Raises:
             TypeError: If the inference has no chains.
         """
-        count(num_samples, "num_samples")
+        _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(check_rng_key(rng_key))
         posterior = self.inference.resume(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
         further = self._replace_draws(posterior.samples, posterior.state)
@@ -442,6 +449,16 @@ class Fit:
             dims = {name: (*SAMPLE_DIMS, *naming.of_site(site)) for name, site in sites.items()}
             found["posterior_predictive"] = naming.dataset(replicates, dims)
         return found
+
+
+def _num_rows(data: Any) -> int:
+    """Return the length of the first array of some data or points."""
+    return next((leaf.shape[0] for leaf in jax.tree.leaves(data) if np.ndim(leaf)), 1)
+
+
+def _check_draws(num: int, name: str, data: dict[str, Any]) -> None:
+    """Raise ValueError if draws, each with a log density and a replicate of each row, do not fit into memory."""
+    check_count(num, name, 2 * _num_rows(data))
 
 
 def _of_first_draw(posterior: GPPosterior) -> GPPosterior:

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.explanations import marked, zarr_store
-from kpp.files import remove_leftovers, replace_folder, temporary_path
+from kpp.files import remove_leftovers, temporary_path
 from kpp.lazy import Blocks, Layout
 from kpp.netcdf import encode_attrs
 
@@ -33,7 +33,7 @@ class JobStore:
 
     @classmethod
     def create(cls, path: Path, first: xr.Dataset, blocks: Blocks, job: Mapping[str, str]) -> JobStore:
-        """Make a store that holds the first block. It appears in one step.
+        """Make a store that holds the first block. It appears in one step, if no other run has made it meanwhile.
 
         Args:
             path: The folder.
@@ -41,15 +41,24 @@ class JobStore:
             blocks: All blocks, of one size except the last.
             job: The parameters of the job by their names.
 
+        Returns:
+            The store, or that of another run of the same job, with the blocks that it has finished.
+
         Raises:
             OSError: If it cannot be written; then nothing is left.
+            ValueError: If another run has made something else there meanwhile.
         """
         layout, partial = Layout.of(first), temporary_path(path)
         try:
             zarr_store.write_new(partial, _skeleton(first, layout, blocks, job), compute=False)
             store = cls(partial)
             store.write({name: first[name].values for name in layout.dims if name not in layout.shared}, 0, 0)
-            replace_folder(partial, path)
+            try:
+                partial.rename(path)  # not onto a store that another run has made meanwhile
+            except OSError:
+                if (other := cls.find(path, job)) is None:
+                    raise
+                return other
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         return cls(path)

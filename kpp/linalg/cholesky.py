@@ -17,6 +17,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp.memory import check_matrices
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
@@ -24,6 +25,7 @@ __all__ = [
     "FactorizationError",
     "add_diagonal",
     "check_factor",
+    "check_room",
     "cho_inverse",
     "cho_solve",
     "cholesky",
@@ -33,6 +35,9 @@ __all__ = [
     "whiten",
     "whitener",
 ]
+
+
+_LARGE = 2**26
 
 
 class FactorizationError(ValueError):
@@ -66,7 +71,24 @@ def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix")
         FactorizationError: If A is concrete and not positive definite even with the largest jitter.
     """
     matrix = jnp.asarray(matrix)
+    check_room(matrix, 1, what)
     return check_factor(_factorize(matrix), matrix, what=what)
+
+
+def check_room(matrix: Float[Array, "n n"], further: int, what: str) -> None:
+    """Raise ValueError if further matrices of the size of one do not fit into memory beside it.
+
+    Args:
+        matrix: The matrix, of shape (n, n).
+        further: How many there will be besides it.
+        what: What the matrix is, for the message.
+    """
+    if not is_concrete(matrix):
+        further += 1  # it is not there yet
+    elif matrix.size > _LARGE:
+        jax.block_until_ready(matrix)  # from now on it takes its memory
+    advice = "use fewer points: kpp.features.landmarks chooses them"
+    check_matrices(further, matrix.shape[-1], f"the factorization of {what}", advice)
 
 
 def check_factor(

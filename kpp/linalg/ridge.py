@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from kpp.linalg.cholesky import add_diagonal, cho_inverse, cho_solve, cholesky, half_log_determinant
+from kpp.linalg.cholesky import add_diagonal, check_room, cho_inverse, cho_solve, cholesky, half_log_determinant
 from kpp.typing import AnyArray
 
 __all__ = ["AbstractRidge", "DenseRidge", "FeatureRidge", "GramMatrix"]
@@ -120,6 +120,7 @@ class DenseRidge(AbstractRidge):
             kpp.linalg.FactorizationError: If C is concrete and not positive definite.
         """
         matrix = jnp.asarray(matrix)
+        check_room(matrix, 2, what)
         added = jnp.asarray(ridge if multiplicity is None else ridge / multiplicity, dtype=matrix.dtype)
         # LAPACK reads columns first: XLA passes the rows of the transpose on unchanged, instead of copying the matrix
         # with long strides. The matrix is symmetric, so nothing else changes.

@@ -19,6 +19,7 @@ from kpp.mechanisms.linear import LinearMechanism
 from kpp.mechanisms.mechanism import AbstractMechanism, Inputs, Training
 from kpp.mechanisms.tables import check_support, common_length, read_columns
 from kpp.mechanisms.units import draw_units
+from kpp.memory import check_count
 from kpp.priors import sample as draw_priors
 from kpp.typing import RngKey
 from kpp.validation import count
@@ -159,6 +160,7 @@ class StructuralModel(eqx.Module):
         """
         columns = read_columns(training, self.graph.nodes, "training")
         size = common_length(columns) if num_rows is None else count(num_rows, "num_rows")
+        check_count(size, "num_rows", len(self.graph.nodes))
         return draw_units(self, rng_key, posterior, columns, size, do or {})
 
     @property
@@ -177,6 +179,7 @@ class StructuralModel(eqx.Module):
         if num_rows is None and not columns:
             raise ValueError("`num_rows` is needed without a column in `table`, got None")
         size = count(num_rows, "num_rows") if num_rows is not None else common_length(columns)
+        check_count(size, "num_rows", len(self.graph.nodes))
         if columns and common_length(columns) != size:
             raise ValueError(f"`num_rows` must be the number of rows of `table`, {common_length(columns)}, got {size}")
         return size

@@ -12,6 +12,7 @@ from scipy.special import comb
 
 from kpp import AbstractExplainer
 from kpp.explanations import Inputs, describe_key, freeze_groups
+from kpp.memory import check_count
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of
 from kpp_surrogates.converters import as_background, required_key
@@ -64,6 +65,7 @@ class BayesSHAP(AbstractLocalLinear):
     def __check_init__(self) -> None:
         """Check the options."""
         count(self.num_perturbations, "num_perturbations", 3)
+        check_count(self.num_perturbations, "num_perturbations", np.shape(self.background)[-1])
         one_of(self.coalitions, "coalitions", ("shapley", "uniform"))
 
     def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:

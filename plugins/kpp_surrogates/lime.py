@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from kpp import AbstractExplainer
 from kpp.explanations import Inputs, describe_key, freeze_groups
+from kpp.memory import check_count
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of
 from kpp_surrogates.converters import as_background, as_float, freeze_features, required_key
@@ -148,6 +149,7 @@ class BayesLIME(AbstractLocalLinear):
 
 def _check_options(explainer: LIME | BayesLIME) -> None:
     count(explainer.num_perturbations, "num_perturbations", 3)
+    check_count(explainer.num_perturbations, "num_perturbations", np.shape(explainer.background)[-1])
     one_of(explainer.around, "around", ("background", "instance"))
     one_of(explainer.discretize, "discretize", _NUM_BINS)
     if explainer.discretize is not None and explainer.around == "instance":

@@ -8,8 +8,19 @@ import pytest
 
 import kpp
 import kpp_models
-from kpp import memory, programs, registry
+from kpp import batching, memory, programs, registry
+from kpp.calibration import simulation_based_calibration, uniform_band
+from kpp.effects import instrumental_regression
+from kpp.embeddings import (
+    ConditionalMeanEmbedding,
+    conditional_independence_test,
+    hsic,
+    mean_independence_test,
+    two_sample_test,
+)
+from kpp.features import RandomFourier
 from kpp.games import all_coalitions
+from kpp.games.estimators.sampling import sample_permutations
 from kpp.kernels import RBF
 
 MODELS = {
@@ -94,3 +105,63 @@ def test_regions_are_counted_only_after_many_compilations(monkeypatch):
     monkeypatch.setattr(programs, "_compiled", programs._BETWEEN - 1)
     monkeypatch.setattr(programs, "_LIMIT", None)  # would fail if it were read
     assert programs.release_programs() is False
+
+
+MANY = 10**9
+KEY = jax.random.key(0)
+X, Y = np.random.default_rng(0).normal(size=(2, 8, 2))
+LARGE = np.arange(30_000.0)[:, None]
+
+
+def fit_of(inference=kpp.MAP(num_restarts=0, progress=False), num_prior_samples=0):  # noqa: B008
+    return kpp_models.GPRegression(RBF(), 0.1).fit(
+        KEY, X, Y[:, 0], inference=inference, num_prior_samples=num_prior_samples
+    )
+
+
+def explain(explainer: str, **options: int):
+    return kpp.explain(lambda x: x.sum(1), np.eye(40), explainer=explainer, background=np.eye(40), **options)
+
+
+TOO_MUCH = {
+    "permutations of two samples": (lambda: two_sample_test(KEY, RBF(), X, Y, num_permutations=MANY), 256),
+    "permutations of HSIC": (lambda: conditional_independence_test(KEY, X, Y, num_permutations=MANY), 24),
+    "signs": (lambda: conditional_independence_test(KEY, X, Y, X, num_permutations=MANY), 128),
+    "permutations of means": (lambda: mean_independence_test(KEY, Y[:, 0], X, num_permutations=MANY), 128),
+    "permutations of players": (lambda: sample_permutations(KEY, 5, MANY), 80),
+    "draws of Laplace": (lambda: fit_of(kpp.Laplace(num_samples=MANY, progress=False)), 128),
+    "draws of SVI": (lambda: fit_of(kpp.SVI(num_samples=MANY, progress=False)), 128),
+    "draws of NUTS": (lambda: fit_of(kpp.NUTS(num_samples=MANY, progress=False)), 128),
+    "draws of the prior": (lambda: fit_of(num_prior_samples=MANY), 128),
+    "predictive draws": (lambda: fit_of().sample_predictive(KEY, X, MANY), 64),
+    "simulated bands": (lambda: uniform_band(10, 10, num_simulations=MANY), 160),
+    "data sets": (lambda: simulation_based_calibration(KEY, lambda: None, {}, num_datasets=MANY), 504),
+    "frequencies": (lambda: RandomFourier.approximate(KEY, RBF(), MANY, 2), 16),
+    "coalitions": (lambda: explain("kernel-shap", num_coalitions=MANY, rng_key=KEY), 648),
+    "perturbations": (lambda: explain("lime", num_perturbations=MANY, rng_key=KEY), 320),
+    "rows of HSIC": (lambda: hsic(RBF(), RBF(), LARGE, LARGE), 21.6),
+    "rows of biased HSIC": (lambda: hsic(RBF(), RBF(), LARGE, LARGE, unbiased=False), 21.6),
+    "rows of instruments": (lambda: instrumental_regression(LARGE, LARGE[:, 0], LARGE), 36),
+    "rows of two samples": (lambda: two_sample_test(KEY, RBF(), LARGE, LARGE), 57.6),
+    "rows of a test": (lambda: conditional_independence_test(KEY, LARGE, LARGE, LARGE, max_rows=30_000), 43.2),
+    "rows of an embedding": (
+        lambda: ConditionalMeanEmbedding(RBF(), RBF(), LARGE, LARGE, 0.1).weights(LARGE[:2]),
+        21.6,
+    ),
+    "a joint covariance": (lambda: fit_of().predict(np.tile(LARGE, 2), covariance=True), 7.2),
+}
+
+
+@pytest.mark.parametrize(("call", "gigabytes"), TOO_MUCH.values(), ids=TOO_MUCH)
+def test_a_count_that_does_not_fit_is_refused_with_the_numbers(call, gigabytes, monkeypatch):
+    """The bytes are those of the smallest arrays that the computation cannot do without."""
+    monkeypatch.setattr(memory, "available_memory", lambda: 6 * 10**9)
+    with pytest.raises(ValueError, match=rf"needs at least {gigabytes:.1f} GB .* and 6\.0 GB are available; .*"):
+        call()
+
+
+def test_results_of_blocks_that_do_not_fit_are_refused_after_the_first_block(monkeypatch):
+    monkeypatch.setattr("kpp.batching._UNCHECKED", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda: 100)
+    with pytest.raises(ValueError, match=r"the rest of the results, 4 more blocks, needs at least .*\(128 bytes\)"):
+        batching.map_blocks(lambda rows: rows, np.ones(20), 4)

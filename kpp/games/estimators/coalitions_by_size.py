@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from kpp.games.estimators.sampling import numpy_generator
+from kpp.memory import check_count
 from kpp.typing import RngKey
 
 __all__ = ["sample_coalitions_by_size"]
@@ -41,6 +42,8 @@ def sample_coalitions_by_size(
             f"`num_coalitions` must be at least {needed}, two for each size of a coalition of {num_players} players, "
             f"got {num_coalitions}"
         )
+    if not everything:
+        check_count(num_coalitions, "num_coalitions", num_players)
     available = [math.comb(num_players, size) for size in range(1, num_players)]
     taken = _share(np.array([min(total, num_coalitions) for total in available]), num_coalitions)
     generator = np.random.default_rng(0) if everything else numpy_generator(rng_key)

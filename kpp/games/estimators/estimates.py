@@ -25,6 +25,7 @@ from kpp.games.estimators.sampling import coalition_pairs_in_rounds, sample_perm
 from kpp.games.players.coalitions import MAX_ENUMERATED, all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
+from kpp.memory import check_count
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of, positive
 
@@ -167,6 +168,7 @@ def _sample(
             f"`rng_key` must be given to sample coalitions of {game.num_players} players by method {method!r}; "
             "write `rng_key=jax.random.key(0)`"
         )
+    check_count(budgets[-1], "num_coalitions", 2 * game.num_players + len(game.x))
     samples = (_pairs if method == "least-squares" else _orders)(rng_key, game.num_players, budgets)
     tables: list[Array] = []
     valued = num_draw_axes = 0

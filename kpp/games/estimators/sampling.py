@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, UInt32
 
 from kpp.games.players.coalitions import from_integers, to_integers
+from kpp.memory import check_count
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
@@ -100,6 +101,7 @@ def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int
     Raises:
         TypeError: If `rng_key` is not a JAX random key.
     """
+    check_count(num_permutations, "num_permutations", 2 * num_players)
     return np.argsort(numpy_generator(rng_key).random((num_permutations, num_players)), axis=1)
 
 

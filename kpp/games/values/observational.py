@@ -32,7 +32,7 @@ from kpp.games.values.product_games import example_functions, has_product_terms
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values, weighted_sums
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
 from kpp.linalg import DenseRidge, FactorizationError
-from kpp.memory import check_memory
+from kpp.memory import check_count, check_memory
 from kpp.random import uniform
 from kpp.threads import num_cores
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
@@ -407,6 +407,7 @@ def proper_coalitions(num_features: int, num_coalitions: int, rng_key: RngKey | 
         )
     if num_features <= num_coalitions.bit_length() and 2**num_features - 2 <= num_coalitions:
         return all_coalitions(num_features)[1:-1]
+    check_count(num_coalitions, "num_coalitions", 2 * num_features)
     sizes, order = jax.random.split(check_rng_key(rng_key))
     drawn = jax.random.randint(sizes, (num_coalitions, 1), 1, num_features)
     ranks = jnp.argsort(uniform(order, (num_coalitions, num_features)), axis=1)
