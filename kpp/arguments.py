@@ -256,9 +256,5 @@ def _is_class(node: ast.expr, names: Mapping[str, Any]) -> bool:
 
 @functools.cache
 def _of_class(name: str) -> Kind:
-    # A class is known by its name, so that a wrong argument does not import the library that defines it.
-    @functools.cache
-    def is_subclass(cls: type) -> bool:
-        return any(base.__name__ == name for base in cls.__mro__)
-
-    return Kind(_CLASSES.get(name) or in_words(name), lambda value: is_subclass(type(value)))
+    # A class is known by its name, so that a check does not import the library that defines it.
+    return Kind(_CLASSES.get(name) or in_words(name), lambda value: is_instance(value, name))
