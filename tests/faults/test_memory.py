@@ -145,7 +145,9 @@ TOO_MUCH = {
     "rows of two samples": (lambda: two_sample_test(KEY, RBF(), LARGE, LARGE), 57.6),
     "rows of a test": (lambda: conditional_independence_test(KEY, LARGE, LARGE, LARGE, max_rows=30_000), 43.2),
     "rows of an embedding": (
-        lambda: ConditionalMeanEmbedding(RBF(), RBF(), LARGE, LARGE, 0.1).weights(LARGE[:2]),
+        lambda: ConditionalMeanEmbedding(
+            kernel=RBF(), input_kernel=RBF(), points=LARGE, inputs=LARGE, regularization=0.1
+        ).weights(LARGE[:2]),
         21.6,
     ),
     "a joint covariance": (lambda: fit_of().predict(np.tile(LARGE, 2), covariance=True), 7.2),
