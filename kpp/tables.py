@@ -33,6 +33,7 @@ __all__ = [
     "as_table",
     "check_columns",
     "columns_of_names",
+    "columns_of_text",
     "is_number",
     "is_table",
     "numbers_as_text",
@@ -231,6 +232,11 @@ def columns_of_names(x: object, schema: Schema) -> list[str]:
     """
     num_rows = len(np.asarray(x[schema.feature_names[0]])) if isinstance(x, _Table) else 0
     return [name for name, levels in schema.levels.items() if num_rows >= _MANY_ROWS and len(levels) == num_rows]
+
+
+def columns_of_text(x: Any) -> list[str]:
+    """Return the columns of a data frame that hold text, to read all of it as categories, numbers included."""
+    return [column for column in x.columns if any(isinstance(entry, str) for entry in np.asarray(x[column]).tolist())]
 
 
 def is_table(x: object) -> bool:

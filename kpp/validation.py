@@ -563,7 +563,13 @@ def _clip(text: str) -> str:
 
 
 def refuse_masked(value: object, name: str) -> None:
-    """Raise ValueError if entries of a masked array are masked: `numpy.asarray` would return what is under the mask."""
+    """Raise ValueError if entries of a masked array, or of one of a list of them, are masked.
+
+    `numpy.asarray` would return what is under the mask.
+    """
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            refuse_masked(part, name)
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         number = int(np.ma.getmaskarray(value).sum())
         raise ValueError(

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.explanations._build import finite_array
-from kpp.tables import Schema, is_table, read_points
+from kpp.tables import Schema, columns_of_text, is_table, read_points
 from kpp.typing import Numbers
 from kpp.validation import check_same_rows, positive
 
@@ -119,7 +119,7 @@ def _read_data(explanation: Any, data: Any) -> tuple[np.ndarray, Schema]:
         shown = getattr(explanation, "display_data", None)
         data = explanation.data if shown is None else shown
     if is_table(data):
-        return read_points(data, "data")
+        return read_points(data, "data", categorical=columns_of_text(data))
     rows = _as_rows(data if hasattr(data, "dtype") else np.asarray(data))
     names = explanation.feature_names
     names = None if names is None else [str(name) for name in names]
@@ -128,7 +128,8 @@ def _read_data(explanation: Any, data: Any) -> tuple[np.ndarray, Schema]:
     import pandas as pd
 
     columns = names or [f"x{j}" for j in range(rows.shape[1])]
-    return read_points(pd.DataFrame(rows, columns=columns).infer_objects(), "data")
+    frame = pd.DataFrame(rows, columns=columns).infer_objects()
+    return read_points(frame, "data", categorical=columns_of_text(frame))
 
 
 def _as_rows(data: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.typing import ArrayLike
 
-from kpp.tables import Schema, check_columns, plain_level, read_points
+from kpp.tables import Schema, check_columns, columns_of_text, plain_level, read_points
 
 __all__ = ["EstimatorFunction", "as_frame", "is_estimator", "output_names"]
 
@@ -70,8 +70,7 @@ class EstimatorFunction:
             table = table[list(names)]
         table = _with_rows(table, x)
         # A foreign estimator takes numbers that are text as it was fitted to them, as categories.
-        text = [name for name in table.columns if any(isinstance(entry, str) for entry in np.asarray(table[name]))]
-        schema = read_points(table, "background", categorical=text)[1]
+        schema = read_points(table, "background", categorical=columns_of_text(table))[1]
         return cls(estimator, schema, tuple((name, table[name].dtype) for name in schema.levels))
 
     @property

@@ -65,6 +65,12 @@ def test_arrays_are_refused(entry, strange):
         read(column)
 
 
+@pytest.mark.parametrize("rows", [list(MASKED), [list(MASKED), [1.0] * 4], [MASKED, MASKED], (MASKED, np.ones(4))])
+def test_masked_parts_of_a_list_are_refused(rows):
+    with pytest.raises(ValueError, match="`a` has 1 masked entries"):
+        validation.as_finite_array(rows, "a")
+
+
 # Each model that takes a table of numbers and as many targets.
 FITTED = sorted({"GPRegression", "GPClassification", "KernelRidge", "KernelLogistic"} & set(registry.models()))
 

@@ -240,3 +240,11 @@ def test_a_fit_s_posterior_goes_to_shap_with_its_bounds():
     converted = explanation.to_shap()
     assert (converted.lower_bounds <= converted.values).all()
     assert (converted.values <= converted.upper_bounds).all()
+
+
+def test_numbers_that_the_data_hold_as_text_are_categories():
+    """The values are known, so that it does not matter how a model would read the data."""
+    shown = shap.Explanation(np.ones((3, 2)), np.zeros(3), data=np.array([["1", 0.5], ["2", 1.5], ["1", 2.5]], object))
+    read = kpp.Explanation.from_shap(shown)
+    assert read.schema.levels == {"x0": ("1", "2")}
+    np.testing.assert_array_equal(read.data.values, [[0, 0.5], [1, 1.5], [0, 2.5]])
