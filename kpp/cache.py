@@ -10,6 +10,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from kpp.arguments import guard_exports
+from kpp.files import expand_user
 
 __all__ = ["default_cache_directory", "enable_compile_cache"]
 
@@ -44,7 +45,7 @@ def enable_compile_cache(directory: str | os.PathLike[str] | None = None) -> Pat
         ValueError: If `directory` is a file, or cannot be created.
     """
     path = Path(directory) if directory is not None else default_cache_directory()
-    path = path.expanduser().absolute()
+    path = expand_user(path).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["flush", "remove_leftovers", "replace_folder", "replace_when_complete", "temporary_path"]
+__all__ = ["expand_user", "flush", "remove_leftovers", "replace_folder", "replace_when_complete", "temporary_path"]
 
 _HOST = re.sub(r"\W", "-", platform.node()) or "localhost"
 # Containers often give every run the same process number, so the number alone does not identify a run.
@@ -107,6 +107,14 @@ def replace_folder(new: Path, target: Path) -> None:
             old.rename(target)
             raise
         shutil.rmtree(old, ignore_errors=True)
+
+
+def expand_user(path: Path) -> Path:
+    """Return a path in which a leading ``~`` is the home folder; a user who does not exist is left as written."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def flush(path: Path) -> None:

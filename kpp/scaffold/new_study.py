@@ -12,6 +12,7 @@ from typing import TypeVar
 import click
 import pandas as pd
 
+from kpp.files import expand_user
 from kpp.scaffold.columns import CLASSIFICATION, REGRESSION, Column, Unusable, describe, holds_codes, possible_task
 from kpp.scaffold.study_file import FULL, QUICK, StudyChoices, study_text
 from kpp.study.dialect import DROP, PLAIN, TableFormat, seen_dialect
@@ -139,7 +140,7 @@ def _or_ask_again(read: Callable[[str], Answer], text: str) -> Answer:
 
 def _read_data(text: str) -> tuple[Path, pd.DataFrame, TableFormat]:
     """Read a table in the dialect that it shows, without the rows that lack values if they are few."""
-    path = Path(text).expanduser()
+    path = expand_user(Path(text))
     dialect = seen_dialect(path) if path.is_file() and ".csv" in path.name.lower() else PLAIN
     table = read_table(path, "DATA", dialect)
     few = table.columns[table.isna().mean() <= _FEW].tolist()

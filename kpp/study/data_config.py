@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kpp.files import expand_user
 from kpp.study.dialect import DROP, PLAIN, REFUSE, TableFormat
 from kpp.study.errors import StudyError, did_you_mean
 from kpp.study.section import Section
@@ -114,7 +115,7 @@ class DataConfig:
     def starting_at(self, folder: Path) -> DataConfig:
         """Return the section with relative paths that start at a folder."""
         return dataclasses.replace(
-            self, path=folder / self.path.expanduser(), further=self.further and _starting_at(self.further, folder)
+            self, path=folder / expand_user(self.path), further=self.further and _starting_at(self.further, folder)
         )
 
 
@@ -228,9 +229,9 @@ def _as_path(text: str | None) -> Path | None:
 def _starting_at(further: _AnyFiles, folder: Path) -> _AnyFiles:
     given = {field.name: getattr(further, field.name) for field in dataclasses.fields(further)}
     paths: dict[str, Any] = {
-        name: folder / value.expanduser() for name, value in given.items() if isinstance(value, Path)
+        name: folder / expand_user(value) for name, value in given.items() if isinstance(value, Path)
     }
     graph = given.get("graph")
     if graph is not None and graph.endswith((".dot", ".gv", ".txt")):
-        paths["graph"] = str(folder / Path(graph).expanduser())
+        paths["graph"] = str(folder / expand_user(Path(graph)))
     return dataclasses.replace(further, **paths)

@@ -20,6 +20,7 @@ import kpp
 from kpp.arguments import check_arguments, guard_exports
 from kpp.causal import CausalDAG
 from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.files import expand_user
 from kpp.kernels import RBF, AbstractKernel
 from kpp.typing import AnyArray, Numbers, Points
 
@@ -182,3 +183,8 @@ def test_every_public_function_refuses_wrong_kinds_by_the_name_of_the_argument(p
 def test_what_is_read_as_a_graph_is_refused_by_name(value):
     with pytest.raises(TypeError, match="`graph` must be a causal graph or a text or edges, got "):
         kpp.causal.as_graph(value)
+
+
+def test_a_home_of_nobody_is_a_path_that_is_not_found():
+    assert expand_user(Path("~/a.csv")) == Path.home() / "a.csv"
+    assert expand_user(Path("~no-such-user/a.csv")) == Path("~no-such-user/a.csv")
