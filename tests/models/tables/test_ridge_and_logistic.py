@@ -143,3 +143,17 @@ def test_priors_are_refused(model):
 
 def test_registered_under_their_names():
     assert {"GPRegression", "GPClassification", "KernelRidge", "KernelLogistic"} <= set(kpp.registry.models())
+
+
+def test_residuals_that_are_all_zero_have_a_finite_density(regression_data):
+    x, y = regression_data
+    fit = KernelRidge(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), x, np.zeros(len(y)), num_prior_samples=0)
+    assert np.isfinite(fit.idata["log_likelihood"]["y"]).all()
+    np.testing.assert_array_equal(fit.predict(x[:3])["mean"], np.zeros((1, 1, 3)))
+
+
+@pytest.mark.parametrize("largest", [1e300, -1e200])
+def test_targets_whose_squares_overflow_are_refused(regression_data, largest):
+    x, y = regression_data
+    with pytest.raises(ValueError, match=r"`y` must have absolute values of at most .* choose a larger unit"):
+        KernelRidge(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), x, np.append(y[1:], largest))
