@@ -213,14 +213,19 @@ def find_mode(
     if len(modes) > 1:
         _LOGGER.warning(
             "the search found %d modes, with log densities from %.6g to %.6g; the result describes the highest one "
-            "only, and a higher one may exist: raise `num_restarts` (%d), or use kpp.NUTS, which starts around all modes",
+            "only, and a higher one may exist: raise `num_restarts` (%d), or use kpp.NUTS, which starts around all",
             len(modes),
             -modes[-1].value,
             -modes[0].value,
             num_restarts,
         )
-    counts = {"num_converged": len(converged), "num_starts": len(ends), "num_modes": len(modes)}
-    return dataclasses.replace(modes[0], num_evaluations=evaluations, **counts)
+    return dataclasses.replace(
+        modes[0],
+        num_evaluations=evaluations,
+        num_converged=len(converged),
+        num_starts=len(ends),
+        num_modes=len(modes),
+    )
 
 
 def _distinct_modes(objective: Objective, ends: list[Optimum]) -> list[Optimum]:
