@@ -53,6 +53,8 @@ class Laplace(AbstractInference):
     the sites. `sample_stats` holds ``lp``, the log joint density of each draw, and ``log_q``, its log density under q
     (both of u): their difference is constant if the approximation is exact.
 
+    The attribute ``modes`` of the fit is the number of different modes that the starts reached, as for `kpp.MAP`.
+
     With ``importance=True`` the draws are corrected: they are drawn again with probabilities proportional to the
     importance weights p(y, u) / q(u), whose tail is smoothed by a Pareto distribution; ``log_q`` then equals ``lp``.
     Where the model integrates latent values out by Laplace's approximation (`kpp.gp.LaplaceMarginal`), these are drawn

@@ -29,6 +29,9 @@ class MAP(AbstractInference):
     centred at the mode *with* the Jacobian.) A density without a maximum inside the support has no mode, for example
     the density of a Gamma prior with concentration below 1.
 
+    The attribute ``modes`` of the fit is the number of different modes that the starts reached, of those whose density
+    is at least a thousandth of the highest one. The fit is the highest of them; a warning tells if there are several.
+
     Args:
         num_restarts: The number of further starts, in addition to the prior medians.
         max_steps: Steps of L-BFGS from each start.

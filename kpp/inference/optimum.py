@@ -42,6 +42,9 @@ _LOGGER = logging.getLogger("kpp")
 _KEPT = 128  # the number of compiled objectives in the cache
 # A search goes on until the gradient is this much below the limit. Much lower, rounding errors would prolong it.
 _MARGIN = 1e-2
+# Modes with less than this share of the density of the highest one do not count. Between two modes the density falls by
+# more than this factor; its logarithm is far above the errors of the searches.
+_SHARE, _BARRIER = 1e-3, 0.1
 _HUGE = 1e30  # the objective where the density is zero or NaN: finite, because the line search needs finite values
 
 
@@ -142,6 +145,7 @@ class Optimum:
         num_evaluations: The number of evaluations of the objective, over all starts.
         num_converged: The number of starts that converged.
         num_starts: The number of starts.
+        num_modes: The number of different modes that they reached, of those with a noticeable density.
     """
 
     vector: np.ndarray
@@ -150,6 +154,7 @@ class Optimum:
     num_evaluations: int
     num_converged: int
     num_starts: int
+    num_modes: int = 1
 
     def attrs(self) -> dict[str, float | int]:
         """Return the numbers to keep in the attributes of a fit."""
@@ -159,6 +164,7 @@ class Optimum:
             "evaluations": self.num_evaluations,
             "starts": self.num_starts,
             "converged_starts": self.num_converged,
+            "modes": self.num_modes,
         }
 
 
@@ -203,8 +209,34 @@ def find_mode(
         )
     if len(converged) < len(ends):
         _LOGGER.info("%d of %d starts did not converge and are ignored", len(ends) - len(converged), len(ends))
-    best = min(converged, key=lambda end: end.value)
-    return dataclasses.replace(best, num_evaluations=evaluations, num_converged=len(converged), num_starts=len(ends))
+    modes = _distinct_modes(objective, converged)
+    if len(modes) > 1:
+        _LOGGER.warning(
+            "the search found %d modes, with log densities from %.6g to %.6g; the result describes the highest one "
+            "only, and a higher one may exist: raise `num_restarts` (%d), or use kpp.NUTS, which starts around all",
+            len(modes),
+            -modes[-1].value,
+            -modes[0].value,
+            num_restarts,
+        )
+    return dataclasses.replace(
+        modes[0],
+        num_evaluations=evaluations,
+        num_converged=len(converged),
+        num_starts=len(ends),
+        num_modes=len(modes),
+    )
+
+
+def _distinct_modes(objective: Objective, ends: list[Optimum]) -> list[Optimum]:
+    """Return the different modes with a noticeable density, the highest first: between them the density falls."""
+    modes: list[Optimum] = []
+    for end in sorted(ends, key=lambda end: end.value):
+        middles = [objective(0.5 * (end.vector + mode.vector))[0] for mode in modes]
+        low = bool(modes) and end.value > modes[0].value - np.log(_SHARE)
+        if not low and all(middle > end.value + _BARRIER for middle in middles):
+            modes.append(end)
+    return modes
 
 
 @dataclasses.dataclass(frozen=True)

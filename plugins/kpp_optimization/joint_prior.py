@@ -3,6 +3,7 @@ r"""A prior whose hyperparameters are inferred again after every query, from the
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -90,6 +91,8 @@ class _JointModel(eqx.Module):
 def _moments_of_draws(
     model: _JointModel, draws: dict[str, Array], other: dict[str, Any], points: Array, widths: Array
 ) -> tuple[Float[Array, "j p"], Float[Array, "j p p"]]:
+    if not draws:  # nothing is inferred: one draw without sites
+        return jax.tree.map(lambda part: part[None], model.moments(draws, other, points, widths))
     return jax.lax.map(lambda sample: model.moments(sample, other, points, widths), draws)
 
 
@@ -202,5 +205,5 @@ def _log_weights(posterior: Posterior) -> np.ndarray:
     """Return the logarithm of the importance weight of each draw."""
     stats = posterior.sample_stats
     if "log_q" not in stats:
-        return np.zeros(next(iter(posterior.samples.values())).shape[:2]).ravel()
+        return np.zeros(math.prod(np.shape(next(iter(posterior.samples.values()), np.zeros((1, 1))))[:2]))
     return np.ravel(stats["lp"]) - np.ravel(stats["log_q"])

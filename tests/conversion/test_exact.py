@@ -299,3 +299,13 @@ def test_sparse_training_data_are_read():
 def test_a_function_is_its_own_conversion():
     function = kpp.as_rkhs_function(KernelRidge(kernel="rbf").fit(X, Y))
     assert kpp.as_rkhs_function(function) is function
+
+
+@pytest.mark.parametrize("value_function", ["interventional", "observational"])
+def test_a_machine_without_support_vectors_is_explained(value_function):
+    """Support vectors of constant targets are none; every value of the constant function is 0."""
+    machine = SVR().fit(X, np.full(len(X), 3.0))
+    assert not len(machine.support_vectors_)
+    found = kpp.explain(machine, NEW, background=X, value_function=value_function).dataset
+    np.testing.assert_allclose(found["values"], 0.0, atol=1e-12)
+    np.testing.assert_allclose(found["predictions"], machine.predict(NEW), rtol=1e-12)

@@ -151,3 +151,11 @@ def test_explanations_hold_the_errors():
     ordered = kpp.explain(curved, frame[:2], explainer="kernel-shap", order=[("x0", "x1")], **options)
     np.testing.assert_allclose(ordered.values, known.values, rtol=1e-9)
     np.testing.assert_allclose(ordered.standard_errors, known.standard_errors, rtol=1e-9)
+
+
+def test_a_single_player_has_no_error():
+    """The value of a single player is a difference of two numbers that are not means over draws."""
+    found = estimate_shapley(GaussianConditional(ROWS[:, :1]), lambda z: np.sin(z[:, 0]), POINTS[:, :1])
+    expected = np.sin(POINTS[:, 0]) - np.sin(ROWS[:, 0]).mean()
+    np.testing.assert_allclose(np.ravel(found.values), expected, rtol=1e-10)
+    np.testing.assert_array_equal(np.ravel(found.standard_errors), [0.0, 0.0])

@@ -32,6 +32,8 @@ def from_support_vectors(machine: Any) -> RKHSFunction:
         raise ValueError(_unknown_kernel(machine))
     points = as_dense(machine.support_vectors_)
     kernel = _kernel(machine, points.shape[1], machine._gamma)  # scikit-learn's only record of gamma="scale"
+    if not len(points):  # constant targets
+        return RKHSFunction(kernel, np.zeros((1, points.shape[1])), np.zeros(1), float(machine.intercept_[0]))
     if len(getattr(machine, "classes_", ())) > 2:
         return RKHSFunction(kernel, points, _pairwise_coefficients(machine), np.asarray(machine.intercept_))
     return RKHSFunction(kernel, points, as_dense(machine.dual_coef_)[0], float(machine.intercept_[0]))

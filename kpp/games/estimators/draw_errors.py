@@ -52,6 +52,8 @@ def draw_errors(
         return None
     masks = np.asarray(game.players.expand(coalitions))
     drawn = masks.any(axis=1) & ~masks.all(axis=1)  # the others have values without error
+    if not drawn.any():  # a single player
+        masks, weights, drawn = np.ones_like(game.x[:1], dtype=bool), np.zeros((len(weights), 1)), np.array([True])
     errors = []
     for rows in _blocks(game, len(controls)):
         contributions, num_draw_axes = _contributions(game, rows, masks[drawn], weights[:, drawn])

@@ -41,7 +41,9 @@ class AbstractLeastSquares(AbstractModel):
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         """Return the leave-one-out log likelihood of every target, with the mean squared residual as variance."""
         residuals = self.held_out_residuals(data)
-        variance = jnp.broadcast_to(jnp.mean(residuals**2), residuals.shape)
+        # Residuals that are all 0 have a density of the largest size that is finite.
+        variance = jnp.maximum(jnp.mean(residuals**2), jnp.finfo(residuals.dtype).tiny)
+        variance = jnp.broadcast_to(variance, residuals.shape)
         return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
 
     def predictive(

@@ -160,3 +160,17 @@ def test_every_select_takes_the_data_in_the_order_of_fit_and_the_grid_by_name():
         positional = [entry.name for entry in parameters if entry.kind is entry.POSITIONAL_OR_KEYWORD]
         assert positional in (["self", "x", "y"], ["self", "rng_key", "x", "y"]), name
         assert "grid" in {entry.name for entry in parameters if entry.kind is entry.KEYWORD_ONLY}, name
+
+
+def test_residuals_that_are_all_zero_have_a_finite_density(regression_data):
+    x, y = regression_data
+    fit = KernelRidge(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), x, np.zeros(len(y)), num_prior_samples=0)
+    assert np.isfinite(fit.idata["log_likelihood"]["y"]).all()
+    np.testing.assert_array_equal(fit.predict(x[:3])["mean"], np.zeros((1, 1, 3)))
+
+
+@pytest.mark.parametrize("largest", [1e300, -1e200])
+def test_targets_whose_squares_overflow_are_refused(regression_data, largest):
+    x, y = regression_data
+    with pytest.raises(ValueError, match=r"`y` must have absolute values of at most .* choose a larger unit"):
+        KernelRidge(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), x, np.append(y[1:], largest))

@@ -119,3 +119,14 @@ def test_more_queries_than_there_is_room_for_are_refused(fit):
     prior = JointPrior(fit, 0.1, max_queries=2)
     with pytest.raises(ValueError, match="`max_queries`"):
         prior.given(CANDIDATES, INDEX, VALUES, NOISE)
+
+
+def test_a_fit_without_anything_to_infer_is_a_prior():
+    """Its moments are those of the fit plus the discrepancy, before the queries."""
+    x, y = other_data()
+    known = GPRegression(RBF(1.0), noise_variance=0.1).fit(KEY, x, y, inference=SEARCH, num_prior_samples=0)
+    mean, covariance = JointPrior(known, 0.5, 0.3).moments(CANDIDATES)
+    predicted = known.predict(CANDIDATES)
+    np.testing.assert_allclose(mean, predicted["mean"].values[0, 0], rtol=1e-10)
+    extra = np.diagonal(covariance) - predicted["latent_variance"].values[0, 0]
+    np.testing.assert_allclose(extra, 0.25 * 2.0, rtol=1e-6)

@@ -45,8 +45,21 @@ def kernel_with_priors(points: Points, schema: Schema, variance: float) -> Abstr
 
 
 def target_variance(y: Float[np.ndarray, " n"]) -> float:
-    """Return the variance of the targets; 1 if they are all equal, where rounding errors may make it another number."""
-    return 1.0 if np.ptp(y) == 0 else float(np.var(y))
+    """Return the variance of the targets; 1 if they are all equal, where rounding errors may make it another number.
+
+    Raises:
+        ValueError: If the variance is not a positive finite number of double precision.
+    """
+    if np.ptp(y) == 0:
+        return 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = float(np.var(y))
+    if not 0 < variance < np.inf:
+        raise ValueError(
+            f"`y` must have a variance within the range of double precision, got numbers from {np.min(y):.3g} to "
+            f"{np.max(y):.3g}; choose another unit"
+        )
+    return variance
 
 
 def noise_prior(variance: float) -> dist.Distribution:

@@ -59,3 +59,9 @@ def test_approximate_processes_do_not_depend_on_units(data, latent):
 def test_kernel_ridge_does_not_depend_on_units(data):
     found = predictions(KernelRidgeRegressor(), data, 1e-9, 1e9)
     np.testing.assert_allclose(found, predictions(KernelRidgeRegressor(), data, 1.0, 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e300, 1e-300])
+def test_units_beyond_double_precision_are_refused(data, unit):
+    with pytest.raises(ValueError, match="`y` must have a variance within the range of double precision.*another unit"):
+        predictions(GPRegressor(), data, unit, 1.0)
