@@ -208,3 +208,18 @@ def test_a_plot_shows_every_node_and_every_edge():
     with pytest.raises(ValueError, match="`graph` must have at least one node"):
         causal_graph(CausalDAG(nx.DiGraph()))
     matplotlib.pyplot.close("all")
+
+
+def test_a_large_graph_is_drawn_in_few_calls_and_in_a_figure_that_can_be_saved(monkeypatch):
+    """One call for each bend of an edge; an image of more than 2^16 pixels per side cannot be drawn."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    calls, draw = [], nx.draw_networkx_edges
+    monkeypatch.setattr(nx, "draw_networkx_edges", lambda *args, **kwargs: calls.append(1) or draw(*args, **kwargs))
+    names = [f"v{place}" for place in range(60)]
+    steps = [(a, b) for gap in (1, 2) for a, b in zip(names, names[gap:], strict=False)]
+    ax = causal_graph(CausalDAG(steps))
+    assert len(calls) <= 4 and max(ax.figure.get_size_inches()) <= 50.0
+    assert len([patch for patch in ax.patches if isinstance(patch, matplotlib.patches.FancyArrowPatch)]) == len(steps)
+    matplotlib.pyplot.close("all")
