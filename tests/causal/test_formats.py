@@ -67,6 +67,12 @@ def test_html_labels_are_skipped():
     assert as_graph(text) == CausalDAG([("25", "x")])
 
 
+@pytest.mark.parametrize("before", ["", "// of a digraph\n", "/* dag */ ", "# digraph\n", "\n\t"])
+def test_the_first_word_names_the_language(before):
+    for header in ("dag", "DAG g", "digraph", "Strict DiGraph dag"):
+        assert as_graph(f"{before}{header} {{ a -> b }}") == CausalDAG([("a", "b")])
+
+
 def test_a_dagitty_edge_with_both_directions_is_bidirected():
     assert CausalDAG.from_dagitty("dag { a <- b [dir=both] }") == CausalDAG(bidirected=[("a", "b")])
 
