@@ -12,6 +12,7 @@ import pandas as pd
 from kpp.bags import Bags
 from kpp.causal import (
     CausalDAG,
+    as_causal_graph,
     collider_partition,
     is_adjustment_set,
     is_frontdoor_set,
@@ -190,14 +191,13 @@ def _scaled(table: pd.DataFrame, other: pd.DataFrame, standardize: bool) -> tupl
 
 
 def _read_graph(text: str) -> CausalDAG:
-    """Read a graph in the language dagitty, or else in DOT; the text may be the path of a file."""
+    """Read a graph in the language dagitty or DOT; the text may be the path of a file."""
     if text.endswith((".dot", ".gv", ".txt")):
         try:
             text = Path(text).read_text(encoding="utf-8")
         except OSError as error:
             raise StudyError(f"data.graph: {text!r} can't be read: {error.strerror or error}") from error
-    is_dagitty = text.lstrip().startswith("dag") and not text.lstrip().startswith("digraph")
-    return CausalDAG.from_dagitty(text) if is_dagitty else CausalDAG.from_dot(text)
+    return as_causal_graph(text)
 
 
 def _choose_adjusting(

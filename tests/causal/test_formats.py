@@ -67,6 +67,12 @@ def test_html_labels_are_skipped():
     assert as_graph(text) == CausalDAG([("25", "x")])
 
 
+@pytest.mark.parametrize("before", ["", "// of a digraph\n", "/* dag */ ", "# digraph\n", "\n\t"])
+def test_the_first_word_names_the_language(before):
+    for header in ("dag", "DAG g", "digraph", "Strict DiGraph dag"):
+        assert as_graph(f"{before}{header} {{ a -> b }}") == CausalDAG([("a", "b")])
+
+
 def test_a_dagitty_edge_with_both_directions_is_bidirected():
     assert CausalDAG.from_dagitty("dag { a <- b [dir=both] }") == CausalDAG(bidirected=[("a", "b")])
 
@@ -207,4 +213,19 @@ def test_a_plot_shows_every_node_and_every_edge():
         causal_graph(graph, highlight={"q": "red"})
     with pytest.raises(ValueError, match="`graph` must have at least one node"):
         causal_graph(CausalDAG(nx.DiGraph()))
+    matplotlib.pyplot.close("all")
+
+
+def test_a_large_graph_is_drawn_in_few_calls_and_in_a_figure_that_can_be_saved(monkeypatch):
+    """One call for each bend of an edge; an image of more than 2^16 pixels per side cannot be drawn."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    calls, draw = [], nx.draw_networkx_edges
+    monkeypatch.setattr(nx, "draw_networkx_edges", lambda *args, **kwargs: calls.append(1) or draw(*args, **kwargs))
+    names = [f"v{place}" for place in range(60)]
+    steps = [(a, b) for gap in (1, 2) for a, b in zip(names, names[gap:], strict=False)]
+    ax = causal_graph(CausalDAG(steps))
+    assert len(calls) <= 4 and max(ax.figure.get_size_inches()) <= 50.0
+    assert len([patch for patch in ax.patches if isinstance(patch, matplotlib.patches.FancyArrowPatch)]) == len(steps)
     matplotlib.pyplot.close("all")

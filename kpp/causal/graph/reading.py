@@ -7,6 +7,7 @@ from typing import Any
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.text import from_text
 from kpp.validation import wrong_kind
 
 __all__ = ["as_causal_graph", "as_graph", "as_order"]
@@ -29,8 +30,7 @@ def as_graph(graph: Any) -> CausalDAG | CausalOrder:
     if isinstance(graph, CausalDAG | CausalOrder):
         return graph
     if isinstance(graph, str):
-        header = graph.partition("{")[0].lower()
-        return CausalDAG.from_dot(graph) if "digraph" in header else CausalDAG.from_dagitty(graph)
+        return CausalDAG(**from_text(graph))
     if not hasattr(graph, "__iter__"):
         raise wrong_kind(graph, "graph", ["a causal graph", "a text", "edges"])
     return CausalDAG(graph)

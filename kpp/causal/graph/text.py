@@ -23,6 +23,7 @@ _TOKEN = re.compile(
     |(?P<word>[\w.]+|-[\d.]+)""",
     re.VERBOSE | re.DOTALL,
 )
+_COMMENTS = r"(?:\s+|//[^\n]*\n|\#[^\n]*\n|/\*.*?\*/)*"
 _HTML = re.compile(r"(?P<word><(?:[^<>]|<[^<>]*>)*>)")
 _TRUE, _FALSE = {"", "1", "true", "yes"}, {"0", "false", "no"}
 #: The attributes of nodes that change a causal graph, with dagitty's short names. dagitty reads small letters only; its
@@ -61,6 +62,12 @@ class Statements:
 
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     edges: list[tuple[str, str, str, dict[str, str]]] = field(default_factory=list)
+
+
+def from_text(text: str) -> dict[str, Any]:
+    """Read a graph in the language that its first word names: DOT for `digraph`, else dagitty's; see these two."""
+    is_dot = re.match(rf"{_COMMENTS}(?i:(strict\s+)?digraph\b)", text, re.DOTALL)
+    return from_dot(text) if is_dot else from_dagitty(text)
 
 
 def from_dot(text: str) -> dict[str, Any]:
@@ -159,7 +166,7 @@ class _Reader:
 
     def __init__(self, text: str, language: str, header: str, arrows: set[str]):
         self.language, self.arrows = language, arrows
-        start = re.match(rf"(?:\s+|//[^\n]*\n|/\*.*?\*/)*(?i:{header})", text, re.DOTALL)
+        start = re.match(rf"{_COMMENTS}(?i:{header})", text, re.DOTALL)
         if start is None:
             raise GraphSyntaxError(f"`text` must be a directed graph in {language}, got {text.strip()[:40]!r}")
         self.tokens = self.split(text, start.end())
