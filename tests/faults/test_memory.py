@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -165,3 +167,14 @@ def test_results_of_blocks_that_do_not_fit_are_refused_after_the_first_block(mon
     monkeypatch.setattr(memory, "available_memory", lambda: 100)
     with pytest.raises(ValueError, match=r"the rest of the results, 4 more blocks, needs at least .*\(128 bytes\)"):
         batching.map_blocks(lambda rows: rows, np.ones(20), 4)
+
+
+def test_a_long_computation_is_told_after_the_first_block_and_a_short_one_is_not(monkeypatch, caplog):
+    batching.map_blocks(lambda rows: rows, np.ones(20), 4)
+    assert not caplog.text
+    monkeypatch.setattr(batching, "_LONG", 0.0)
+    batching.map_blocks(lambda rows: rows, np.ones(20), 4)
+    assert re.search(r"the first of 5 blocks took .* s, so all of them may take .* minutes", caplog.text)
+    caplog.clear()
+    batching.map_blocks(lambda rows: rows, np.ones(20), 20)  # one block has nothing to tell
+    assert not caplog.text
