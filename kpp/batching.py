@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import math
 import operator
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -47,6 +49,8 @@ __all__ = [
 
 _CHUNK = 4096
 _UNCHECKED = 2**29  # bytes that fit into the memory of any computer
+_LONG = 600.0  # seconds that are told before they begin
+_LOGGER = logging.getLogger("kpp")
 _FEWER = "ask for fewer points or draws at once"
 #: The largest number of blocks of draws, which threads take in turn, and so of steps of a progress bar.
 NUM_BLOCKS = 20
@@ -164,8 +168,18 @@ def _call_each(f: Callable[[Any], PyTree], tasks: Iterable[Any], bar: tqdm | Non
         return result
 
     first, *others = tasks
+    start = time.perf_counter()
     with announce(bar, "first block, with compilation"):
         found = call(first)
+    took = time.perf_counter() - start
+    if took * len(others) / threads > _LONG:
+        _LOGGER.warning(
+            "the first of %d blocks took %.1f s, so all of them may take %.0f minutes; fewer points, draws or features "
+            "take less",
+            len(others) + 1,
+            took,
+            took * (1 + len(others) / threads) / 60,
+        )
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(found))
     if size * len(others) > _UNCHECKED:
         check_memory(size * len(others), f"the rest of the results, {len(others)} more blocks,", _FEWER)

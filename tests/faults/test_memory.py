@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -22,6 +24,9 @@ from kpp.features import RandomFourier
 from kpp.games import all_coalitions
 from kpp.games.estimators.sampling import sample_permutations
 from kpp.kernels import RBF
+from kpp_gpec.boundary.bisection_sampler import BisectionSampler
+from kpp_gpec.boundary.gradient import GradientSampler
+from kpp_gpec.boundary.pgd import PGDSampler
 
 MODELS = {
     "GPRegression": kpp_models.GPRegression(RBF(), noise_variance=0.1),
@@ -123,6 +128,10 @@ def explain(explainer: str, **options: int):
     return kpp.explain(lambda x: x.sum(1), np.eye(40), explainer=explainer, background=np.eye(40), **options)
 
 
+def search(sampler: type, **options: int):
+    return sampler(**options).search(np.random.default_rng(0), None, X)
+
+
 TOO_MUCH = {
     "permutations of two samples": (lambda: two_sample_test(KEY, RBF(), X, Y, num_permutations=MANY), 256),
     "permutations of HSIC": (lambda: conditional_independence_test(KEY, X, Y, num_permutations=MANY), 24),
@@ -139,6 +148,9 @@ TOO_MUCH = {
     "frequencies": (lambda: RandomFourier.approximate(KEY, RBF(), MANY, 2), 16),
     "coalitions": (lambda: explain("kernel-shap", num_coalitions=MANY, rng_key=KEY), 648),
     "perturbations": (lambda: explain("lime", num_perturbations=MANY, rng_key=KEY), 320),
+    "pairs of a boundary": (lambda: search(BisectionSampler, num_pairs=MANY), 32),
+    "starts of a boundary": (lambda: search(GradientSampler, num_starts=MANY), 32),
+    "seeds of a boundary": (lambda: search(PGDSampler, num_seeds=MANY), 32),
     "rows of HSIC": (lambda: hsic(RBF(), RBF(), LARGE, LARGE), 21.6),
     "rows of biased HSIC": (lambda: hsic(RBF(), RBF(), LARGE, LARGE, unbiased=False), 21.6),
     "rows of instruments": (lambda: instrumental_regression(LARGE, LARGE[:, 0], LARGE), 36),
@@ -167,3 +179,14 @@ def test_results_of_blocks_that_do_not_fit_are_refused_after_the_first_block(mon
     monkeypatch.setattr(memory, "available_memory", lambda: 100)
     with pytest.raises(ValueError, match=r"the rest of the results, 4 more blocks, needs at least .*\(128 bytes\)"):
         batching.map_blocks(lambda rows: rows, np.ones(20), 4)
+
+
+def test_a_long_computation_is_told_after_the_first_block_and_a_short_one_is_not(monkeypatch, caplog):
+    batching.map_blocks(lambda rows: rows, np.ones(20), 4)
+    assert not caplog.text
+    monkeypatch.setattr(batching, "_LONG", 0.0)
+    batching.map_blocks(lambda rows: rows, np.ones(20), 4)
+    assert re.search(r"the first of 5 blocks took .* s, so all of them may take .* minutes", caplog.text)
+    caplog.clear()
+    batching.map_blocks(lambda rows: rows, np.ones(20), 20)  # one block has nothing to tell
+    assert not caplog.text

@@ -17,6 +17,7 @@ from kpp import linalg
 from kpp.functions import RKHSFunction
 from kpp.gp import check_kernel_fits, draw_gaussian, replace_priors, scalar_field
 from kpp.kernels import RBF, AbstractKernel, Scaled, resolve_features
+from kpp.memory import check_count
 from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Leaf, Numbers, RngKey
@@ -116,7 +117,7 @@ class SamplingEffect(AbstractChainModel):
 
     def __check_init__(self) -> None:
         """Raise ValueError if the number of samples is too small."""
-        count(self.num_samples, "num_samples", 2)
+        check_count(count(self.num_samples, "num_samples", 2), "num_samples", 2)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[SamplingEffect, InterventionData, Array]]:

@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from kpp.memory import check_count
 from kpp.serialization import data_class
 from kpp.validation import count, one_of, positive
 from kpp_gpec.boundary.bisection import halve
@@ -67,6 +68,7 @@ class BisectionSampler(AbstractBoundarySampler):
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
         """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
         budget = self.num_pairs or 2 * self.max_points
+        check_count(budget, "num_pairs", 2 * z.shape[1])
         inside, outside = two_sides(rng, margin, z)
         if not (len(inside) and len(outside)):
             return Brackets(z[:0], z[:0], 0)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from kpp.batching import call_in_chunks
+from kpp.memory import check_count
 from kpp.serialization import data_class
 from kpp.validation import count, positive
 from kpp_gpec.boundary.bisection import halve
@@ -65,6 +66,7 @@ class GradientSampler(AbstractBoundarySampler):
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
         """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
+        check_count(self.num_starts or 2 * self.max_points, "num_starts", 2 * z.shape[1])
         starts = _starts(rng, z, self.num_starts or 2 * self.max_points)
         ends, normals = self._descend(margin, starts, z.max(axis=0) > z.min(axis=0))
         within = np.flatnonzero(((ends >= z.min(axis=0)) & (ends <= z.max(axis=0))).all(axis=1))

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.batching import call_in_chunks
+from kpp.memory import check_count
 from kpp.serialization import data_class
 from kpp.validation import count
 from kpp_gpec.boundary.bisection import halve
@@ -74,6 +75,7 @@ class PGDSampler(AbstractBoundarySampler):
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
         """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
+        check_count(self.num_seeds, "num_seeds", 2 * z.shape[1])
         seeds, signs = _seeds(rng, margin, z, self.num_seeds)
         adversaries = self._attack(rng, margin, seeds, signs, (z.min(axis=0), z.max(axis=0)))
         crossed = margin.is_inside(adversaries) != (signs > 0)
