@@ -173,6 +173,11 @@ class RKHSFunction(eqx.Module):
         return self.coefficients.shape[len(self.batch_shape)]
 
     @property
+    def num_features(self) -> int | None:
+        """The number of columns of the points; None if the kernel has points of another form than an array."""
+        return self.points.shape[-1] if eqx.is_array(self.points) else None
+
+    @property
     def output_shape(self) -> tuple[int, ...]:
         """() for a scalar function, (outputs,) for one with several outputs."""
         return self.coefficients.shape[len(self.batch_shape) + 1 :]

@@ -166,9 +166,8 @@ class Inputs:
     def shown(self) -> GroupedPoints:
         """The points as the explanation shows them, one column per player."""
         others = [] if self.background is None else [self.background]
-        if self.requires == "rkhs_function" and isinstance(self.function, RKHSFunction):
-            points = np.asarray(self.function.points)
-            others.append(points.reshape(-1, points.shape[-1]))
+        if self.requires == "rkhs_function" and isinstance(self.function, RKHSFunction) and self.function.num_features:
+            others.append(np.asarray(self.function.points).reshape(-1, self.function.num_features))
         return group_points(self.rows, self.players, self.schema, others)
 
     @functools.cached_property

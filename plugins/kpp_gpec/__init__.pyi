@@ -24,6 +24,7 @@ from .process.explanation_process import ExplanationProcess as ExplanationProces
 from .process.geodesic_kernel import WeightedExponentialGeodesic as WeightedExponentialGeodesic
 from .process.low_rank import LowRankMultitaskProcess as LowRankMultitaskProcess
 from .process.multitask import MultitaskProcess as MultitaskProcess
+from .process.multitask import condition as condition
 from .superpixels import grid_superpixels as grid_superpixels
 from .superpixels import label_groups as label_groups
 from .superpixels import slic_superpixels as slic_superpixels

@@ -88,7 +88,8 @@ def _blocks(game: Game, num_rows: int) -> Iterator[Float[AnyArray, "b d"]]:
     """Yield blocks of points whose predictions fit into memory."""
     function = game.function
     targets = math.prod(np.shape(game.value_function.base(function)))
-    per_row = targets + (function.points.size if isinstance(function, RKHSFunction) else 0)
+    points = jax.tree.leaves(function.points) if isinstance(function, RKHSFunction) else []
+    per_row = targets + sum(leaf.size for leaf in points)
     size = max(1, min(_MAX_ROWS, _MAX_ENTRIES // per_row) // num_rows)
     for start in range(0, game.x.shape[0], size):
         yield game.x[start : start + size]

@@ -26,7 +26,7 @@ def read_game(
     """
     x = as_points(x)
     if isinstance(function, RKHSFunction):
-        x = as_points(x, num_features=function.points.shape[-1])
+        x = as_points(x, num_features=function.num_features)
     players = as_players(groups, x.shape[1])
     if null_players:
         varying = np.ones(players.num_players, dtype=bool)

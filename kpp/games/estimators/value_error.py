@@ -93,7 +93,7 @@ def value_error(
 
 
 def _read(value_function: AbstractValueFunction, function: Any, x: Any, groups: object) -> Game:
-    num_features = function.points.shape[-1] if isinstance(function, RKHSFunction) else None
+    num_features = function.num_features if isinstance(function, RKHSFunction) else None
     points = as_points(x, num_features=num_features)
     if points.shape[0] < 2:
         raise ValueError(f"`x` must have at least 2 points for a standard error, got shape {points.shape}")

@@ -35,7 +35,7 @@ class MultitaskProcess(eqx.Module):
         \mathrm{Cov}[f_d(x), f_e(x')] = B_{de}\, k(x, x'), \qquad
         E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
 
-    with :math:`B_{de} = s_d s_e R_{de}`. Build one with `condition`.
+    with :math:`B_{de} = s_d s_e R_{de}`. Build one with `kpp_gpec.condition`.
 
     Args:
         kernel: k.

@@ -8,8 +8,16 @@ import pytest
 
 from kpp.explanations import Explanation
 from kpp.kernels import RBF
-from kpp_gpec import GPEC, BisectionSampler, ExplanationProcess, FittedGPEC, LowRankMultitaskProcess, MultitaskProcess
-from kpp_gpec.process.multitask import MAX_SIZE, condition, estimate_correlations
+from kpp_gpec import (
+    GPEC,
+    BisectionSampler,
+    ExplanationProcess,
+    FittedGPEC,
+    LowRankMultitaskProcess,
+    MultitaskProcess,
+    condition,
+)
+from kpp_gpec.process.multitask import MAX_SIZE, estimate_correlations
 
 ROOT = np.array([[1.0, 0.0, 0.0], [0.8, 0.5, 0.0], [-0.5, 0.4, 0.7]])
 B = ROOT @ ROOT.T
