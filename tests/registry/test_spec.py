@@ -14,7 +14,7 @@ import pytest
 from kpp import registry
 from kpp.embeddings import MeanEmbedding
 from kpp.features import RandomFourier
-from kpp.kernels import RBF, AbstractKernel, Matern32, Periodic, Polynomial, ProductKernel
+from kpp.kernels import RBF, AbstractKernel, Matern, Matern32, Periodic, Polynomial, ProductKernel, RationalQuadratic
 from kpp.priors import prior_sites
 from kpp.serialization import from_spec, to_spec
 
@@ -103,6 +103,14 @@ def test_numpyro_functions_may_be_written_by_hand():
     prior = from_spec(spec, "kernels").lengthscale
     assert prior.batch_shape == (2,)
     assert prior.support.lower_bound == 0.0
+
+
+def test_parameters_that_are_given_by_keyword_are_read_by_their_names():
+    """Specifications as they are in files that were saved when these parameters had a position."""
+    numbers = {"lengthscale": 0.5, "variance": 0.25}
+    for cls, last in ((Periodic, "period"), (Matern, "nu"), (RationalQuadratic, "alpha")):
+        found = from_spec({"name": cls.__name__, **numbers, last: 2.0}, "kernels")
+        assert eqx.tree_equal(found, cls(0.5, variance=0.25, **{last: 2.0})) and float(getattr(found, last)) == 2.0
 
 
 def test_defaults_may_be_left_out():
