@@ -59,7 +59,7 @@ def _are_points(value: Any) -> bool:
     if isinstance(value, (list, jax.Array, np.ndarray)):
         return _is_numeric(value)
     leaves = jax.tree.leaves(value)
-    return bool(leaves) and all(_is_numeric(leaf) and not np.isscalar(leaf) for leaf in leaves)
+    return bool(leaves) and not np.isscalar(value) and all(map(_is_numeric, leaves))
 
 
 def _is_key(value: Any) -> bool:

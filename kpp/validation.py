@@ -452,15 +452,21 @@ def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.A
         raise ValueError(f"`{name}` must have shape (n,), got shape {array.shape}{hint}")
     if array.size == 0:
         raise ValueError(f"`{name}` must hold at least one value, got shape {array.shape}")
-    largest, limit = float(np.abs(np.asarray(array)).max()), 1e-3 * float(np.finfo(array.dtype).max) ** 0.5
+    if is_concrete(array):
+        _refuse_overflow(np.asarray(array), name)
+    if num_rows is not None:
+        check_same_rows(num_rows, array.shape[0], "x", name)
+    return array
+
+
+def _refuse_overflow(array: np.ndarray, name: str) -> None:
+    """Raise ValueError if numbers are so large that sums of their squares would be infinite."""
+    largest, limit = float(np.abs(array).max()), 1e-3 * float(np.finfo(array.dtype).max) ** 0.5
     if largest > limit:
         raise ValueError(
             f"`{name}` must have absolute values of at most {limit:.1g}, whose squares are finite in {array.dtype}, "
             f"got up to {largest:.3g}; choose a larger unit, or replace codes of missing values"
         )
-    if num_rows is not None:
-        check_same_rows(num_rows, array.shape[0], "x", name)
-    return array
 
 
 def refuse_first(values: np.ndarray | jax.Array, wrong: np.ndarray | jax.Array, message: str) -> None:

@@ -69,11 +69,11 @@ class EffectStudy:
 
         Nothing is fitted if the graph has no path for an effect.
         """
-        refuse_constant(read_points(self.table[[self.question.treatment]], "data")[0], self.question.treatment)
         try:
             covariates = self.question.find_covariates([str(column) for column in self.table.columns])
         except UnreachableOutcomeError:
             return dataclasses.replace(no_effect(rng_key, self.table, self.question, self.options), study=self)
+        refuse_constant(read_points(self.table[[self.question.treatment]], "data")[0], self.question.treatment)
         if covariates is None:
             self._check_expression()
             return dataclasses.replace(

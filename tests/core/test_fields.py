@@ -46,11 +46,19 @@ def instance_of(cls: type) -> eqx.Module:
     return cls() if cls in PLAIN else next(iter(cls.examples(jax.random.key(0))))[0]
 
 
+def by_keyword_only(cls: type) -> list[str]:
+    parameters = inspect.signature(cls).parameters.values()
+    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+
+
 @pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
 def test_construction_by_position_sets_the_fields_in_declared_order(cls):
     instance = instance_of(cls)
+    keywords = by_keyword_only(cls)
     values = {name: getattr(instance, name) for name in init_fields(type(instance))}
-    again = type(instance)(*values.values())
+    again = type(instance)(
+        *(value for name, value in values.items() if name not in keywords), **{name: values[name] for name in keywords}
+    )
     for name, value in values.items():
         found = getattr(again, name)
         assert found is value or eqx.tree_equal(found, value), name

@@ -104,7 +104,7 @@ def test_a_stranger_cannot_take_a_name_of_kpp(kind, install, record):
         names=f"{{'{OWN[kind]}': Mine, 'Alone': Mine}}"
     )
     install("a-kpp", "a", source)
-    told = f"'{OWN[kind]}' among the .* is one of kpp's own .*plugin 'a' of distribution 'a-kpp' offers is left out"
+    told = f"'{OWN[kind]}' among the .* is one of kpp's own, .*plugin 'a' of distribution 'a-kpp' offers is left out"
     with pytest.warns(registry.PluginWarning, match=told):
         assert registry.get(kind, OWN[kind]) is own
     assert registry.name_of(kind, own) == OWN[kind]
