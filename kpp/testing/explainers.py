@@ -7,11 +7,12 @@ import importlib.metadata
 from typing import Any, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax.typing import ArrayLike
 
-from kpp.explanations import AbstractExplainer, Explanation, Requirement, resolve
+from kpp.explanations import AbstractExplainer, DrawFunction, Explanation, Requirement, resolve
 from kpp.functions import RKHSFunction
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
 
@@ -63,6 +64,20 @@ def predictions_are_the_predictors(explainer: AbstractExplainer, predictor: obje
     """The predictions of the explanation are the predictions of the predictor."""
     function, points, _ = resolve(predictor, x, explainer.requires)
     assert_close(_explanation(explainer, predictor, x).predictions.values, function(points), "predictions", factor=100)
+
+
+def explains_functions_with_draws(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
+    """A function with draws, as a `kpp.Fit` has them, is explained: each draw, or of a callable their mean."""
+    drawn = _with_draws(explainer, predictor, x)
+    if drawn is None:
+        return
+    sizes = _explanation(explainer, drawn, x).values.sizes
+    found = tuple(sizes.get(dim) for dim in _SAMPLE_DIMS)
+    means = explainer.requires == "callable" and found == (None, None)
+    assert means or found == (1, 2), f"the values of a function with draws (1, 2) have (chain, draw) {found}"
+    if not means:
+        predictions_are_the_predictors(explainer, drawn, x)
+    additive(explainer, drawn, x)
 
 
 def additive(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
@@ -156,6 +171,7 @@ _CHECKS = (
     declares_what_it_needs,
     returns_an_explanation,
     predictions_are_the_predictors,
+    explains_functions_with_draws,
     additive,
     instances_are_independent,
     same_key_same_explanation,
@@ -178,6 +194,19 @@ def explainer_checks(cls: type = AbstractExplainer) -> tuple[Any, ...]:
         Functions of (explainer, predictor, x).
     """
     return _CHECKS
+
+
+def _with_draws(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> Any:
+    """Return a function with two draws, the predictor's and minus half of it, or None if there is none."""
+    function = resolve(predictor, x, explainer.requires).function
+    if explainer.requires == "rkhs_function" and isinstance(function, RKHSFunction) and not function.batch_shape:
+        coefficients = jnp.stack([function.coefficients, -0.5 * function.coefficients])[None]
+        return RKHSFunction.over_draws(
+            function.kernel, function.points, coefficients, function.intercept, batch_shape=(1, 2)
+        )
+    if explainer.requires == "callable" and not isinstance(function, (RKHSFunction, DrawFunction)):
+        return DrawFunction(lambda points: np.multiply.outer([[1.0, -0.5]], np.asarray(function(points))))
+    return None
 
 
 def _columns_explained(explanation: Explanation) -> list[str]:

@@ -34,9 +34,17 @@ class Honest(AbstractExplainer):
 
     def parts(self, predictor, x) -> dict[str, Any]:
         function, points, schema = resolve(predictor, x, self.requires)
-        predictions, base = function(points), function(self.reference[None])[0]
-        values = jnp.repeat((predictions - base)[:, None], points.shape[1], axis=1) / points.shape[1]
-        return {"values": values, "base_values": base, "predictions": predictions, "data": points, "schema": schema}
+        predictions, base = function(points), function(self.reference[None])[..., 0]
+        gaps = (predictions - base[..., None])[..., None]
+        values = jnp.repeat(gaps, points.shape[1], axis=-1) / points.shape[1]
+        return {
+            "values": values,
+            "base_values": base,
+            "predictions": predictions,
+            "data": points,
+            "schema": schema,
+            "draws": bool(function.batch_shape),
+        }
 
 
 class Grouped(Honest):
@@ -48,7 +56,7 @@ class Grouped(Honest):
         parts = Honest.parts(self, predictor, x)
         names = parts.pop("schema").feature_names
         together = {
-            "values": parts["values"].sum(axis=1, keepdims=True),
+            "values": parts["values"].sum(axis=-1, keepdims=True),
             "data": np.full((len(parts["data"]), 1), np.nan),
         }
         return parts | together | {"feature_names": ["both"], "groups": {"both": [names[j] for j in self.columns]}}
@@ -71,6 +79,13 @@ class OtherPredictions(Honest):
     def parts(self, predictor, x):
         parts = Honest.parts(self, predictor, x)
         return parts | {"predictions": parts["predictions"] + 1.0}
+
+
+class AveragesDraws(Honest):
+    def parts(self, predictor, x):
+        parts = Honest.parts(self, predictor, x)
+        means = {name: parts[name].mean((0, 1)) for name in ("values", "base_values", "predictions")}
+        return parts | means | {"draws": False} if parts["draws"] else parts
 
 
 class MissesTheBase(Honest):
@@ -124,6 +139,10 @@ PLANTED = {
     "declares_what_it_needs": (Vague, "`requires` must be one of .* got 'a model'"),
     "returns_an_explanation": (Array, "`explain` returns ArrayImpl"),
     "predictions_are_the_predictors": (OtherPredictions, "predictions: differ by"),
+    "explains_functions_with_draws": (
+        AveragesDraws,
+        "of a function with draws .* have \\(chain, draw\\) \\(None, None\\)",
+    ),
     "additive": (MissesTheBase, "base value plus contributions miss the prediction"),
     "instances_are_independent": (Centred, "differ by"),
     "same_key_same_explanation": (Random, "two explanations with one key differ"),
