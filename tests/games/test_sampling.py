@@ -311,5 +311,7 @@ def test_a_tolerance_that_needs_all_coalitions_gives_exact_values():
     estimate = estimate_shapley(Rowwise(worth, []), None, np.zeros((1, 9)), tolerance=1e-9, **options)
     assert estimate.exact and estimate.tolerance_reached and estimate.num_coalitions == 512
     np.testing.assert_allclose(estimate.values[0], expected, atol=1e-12)
+    # Whether sampling was enough depends on the key; whether there are errors does not.
+    np.testing.assert_array_equal(estimate.standard_errors, np.zeros((1, 9)))
     easy = estimate_shapley(Rowwise(worth, []), None, np.zeros((1, 9)), tolerance=10.0, **options)
     assert not easy.exact and easy.tolerance_reached and easy.num_coalitions <= 180

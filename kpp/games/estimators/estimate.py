@@ -16,7 +16,7 @@ class ShapleyEstimate(eqx.Module):
 
     Args:
         values: The values, (p, g), led by draws, with the outputs last.
-        standard_errors: A standard error for each value, of their shape; None if they are exact.
+        standard_errors: A standard error for each value, of their shape; None if nothing was sampled.
         method: "quadrature", "enumeration", "least-squares", "permutation" or "asymmetric".
         exact: Whether nothing was sampled: neither coalitions nor the rows behind their values.
         num_coalitions: How many different coalitions were valued, the empty and the full one among them; None for

@@ -63,7 +63,7 @@ def estimate_shapley(
     values by any method. Players without variation get the value 0 and are ignored in all counts.
 
     With a `tolerance` the number of coalitions is doubled until the largest standard error of all values is at most the
-    tolerance, or `num_coalitions` is reached. If all coalitions come first, the values are exact.
+    tolerance, or `num_coalitions` is reached. If all coalitions come first, the values are exact, with errors of 0.
 
     If the values of coalitions are means over random draws, as those of `kpp.games.Causal`, the standard errors hold
     the errors of these means, which do not depend on the number of coalitions.
@@ -102,11 +102,15 @@ def estimate_shapley(
     covered = game.num_players <= MAX_ENUMERATED and 2**game.num_players <= max(budgets[-1], _FEW_COALITIONS)
     if covered:
         budgets = [budget for budget in budgets[:-1] if budget < 2**game.num_players]
-    if budgets:
-        estimate = _sample(game, method, budgets, tolerance, rng_key)
-        if not covered or estimate.tolerance_reached:
-            return estimate
-    return _solve(game, method, "enumeration", batch_size, tolerance)
+    if not budgets:
+        return _solve(game, method, "enumeration", batch_size, tolerance)
+    estimate = _sample(game, method, budgets, tolerance, rng_key)
+    if not covered or estimate.tolerance_reached:
+        return estimate
+    exact = _solve(game, method, "enumeration", batch_size, tolerance)
+    # Another key could have reached the tolerance by sampling: the errors are there for every key.
+    errors = jnp.zeros_like(exact.values) if exact.standard_errors is None else exact.standard_errors
+    return dataclasses.replace(exact, standard_errors=errors)
 
 
 def _choose(game: Game, method: str, num_coalitions: int | None) -> str:
