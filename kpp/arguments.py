@@ -73,6 +73,11 @@ def _is_key(value: Any) -> bool:
 
 
 _KEY = Kind("a JAX random key", _is_key)
+def _is_table(value: Any) -> bool:
+    # Objects of xarray are read as tables, too; see `kpp.tables.as_table`.
+    return hasattr(value, "columns") or is_instance(value, "Dataset") or is_instance(value, "DataArray")
+
+
 _NUMBERS = Kind("an array of numbers", _is_numeric)
 _LIST = Kind("a list", _is_listed)
 _LISTS = {"str": Kind("a list of names", _list_of("str")), "int": Kind("a list of integers", _list_of("int"))}
@@ -84,6 +89,7 @@ _NAMED: dict[str, Kind] = {
     "float": Kind("a number", lambda value: is_instance(value, "float") and not np.isnan(value)),
     "str": Kind("text", lambda value: isinstance(value, str)),
     "Callable": Kind("a function", callable),
+    "DataFrame": Kind("a data frame", _is_table),
     "type": Kind("a class", inspect.isclass),
     "slice": Kind("a slice", lambda value: isinstance(value, slice)),
     "Path": Kind("a path", lambda value: hasattr(value, "__fspath__")),
@@ -101,7 +107,6 @@ _CLASSES = {
     "Axes": "axes of Matplotlib",
     "CausalDAG": "a CausalDAG",
     "DataArray": "an xarray.DataArray",
-    "DataFrame": "a data frame",
     "Dataset": "an xarray.Dataset",
     "Explanation": "an Explanation",
     "Fit": "a Fit",

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from jaxtyping import Array, Float
 
 import kpp
@@ -74,7 +75,7 @@ RIGHT = {
     "x": [np.zeros((2, 3)), jnp.zeros(3), [[1.0, 2.0]], (np.zeros(2), np.zeros((2, 1))), pd.DataFrame({"a": [1.0]})],
     "y": [1.0, 2, [1.0, 2.0], np.zeros(3), pd.Series([1.0]), ["a", "b"]],
     "z": [np.zeros((2, 3)), [[1.0]], None],
-    "frame": [pd.DataFrame({"a": [1.0]}), None],
+    "frame": [pd.DataFrame({"a": [1.0]}), xr.Dataset({"a": ("row", [1.0])}), None],
     "anything": [THING, None, 3],
 }
 WRONG = {
