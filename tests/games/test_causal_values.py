@@ -183,7 +183,7 @@ def discrete_value(rows, f, x, mask):
 def test_draws_along_the_graph_have_the_law_of_a_discrete_model():
     """The kernel is an indicator, so the weights are frequencies; 4000 draws of f have a standard error of 0.025."""
     rows, x = discrete_rows(), np.array([1.0, 0.0, 2.0, 1.0])
-    graph = CausalDAG([("a", "b"), ("a", "c"), ("b", "c")], nodes="abcd", bidirected=[("c", "d")])
+    graph = CausalDAG([("a", "b"), ("a", "c"), ("b", "c")], nodes=list("abcd"), bidirected=[("c", "d")])
     kernel = RBF(jnp.full(4, 0.05))  # 1 for equal values and otherwise below 1e-80
     game = CausalEmbedding(rows, graph, kernel=kernel, regularization=1e-8, samples_per_point=80)
 
