@@ -159,13 +159,16 @@ def test_inducing_points_are_learned(vectors, bags):
 
 @pytest.mark.slow
 def test_restarts_leave_a_bad_start():
-    """From a lengthscale some hundred times too long the search takes the field for noise; restarts find it."""
+    """From a lengthscale some fifty times too long the search takes the field for noise; restarts find it.
+
+    They begin within two standard deviations of the prior, and about one in four of them finds the field.
+    """
     rng = np.random.default_rng(0)
     x = np.sort(rng.uniform(-3.0, 3.0, size=200))[:, None]
     field = np.sin(4.0 * x[:, 0])
     bags = Bags.create(x, np.arange(200) // 5, x.reshape(40, 5).mean(axis=1)[:, None])
     model = CMP(
-        kernel=RBF(dist.LogNormal(5.0, 3.0), 1.0),
+        kernel=RBF(dist.LogNormal(3.0, 3.0), 1.0),
         bag_kernel=RBF(0.1),
         noise_variance=dist.LogNormal(-2.0, 2.0),
         regularization=1e-4,
@@ -173,7 +176,7 @@ def test_restarts_leave_a_bad_start():
     )
     z = bags.means(field) + 0.05 * rng.normal(size=40)
     errors, densities = [], []
-    for restarts in (0, 4):
+    for restarts in (0, 8):
         inference = kpp.MAP(num_restarts=restarts, progress=False)
         fit = model.fit(jax.random.key(1), bags, z, inference=inference, num_prior_samples=0)
         errors.append(np.sqrt(np.mean((fit.predict(x)["mean"].values[0, 0] - field) ** 2)))
