@@ -73,6 +73,8 @@ def _is_key(value: Any) -> bool:
 
 
 _KEY = Kind("a JAX random key", _is_key)
+
+
 def _is_table(value: Any) -> bool:
     # Objects of xarray are read as tables, too; see `kpp.tables.as_table`.
     return hasattr(value, "columns") or is_instance(value, "Dataset") or is_instance(value, "DataArray")
@@ -138,6 +140,7 @@ def check_arguments(function: Function) -> Function:
                 _check(value, name, kinds[name])
         return function(*args, **kwargs)
 
+    checked.checks_arguments = True  # type: ignore[attr-defined]
     return checked  # type: ignore[return-value]
 
 
@@ -150,9 +153,6 @@ def _check(value: Any, name: str, kinds: tuple[Kind, ...]) -> None:
     if _KEY in kinds:
         check_rng_key(value, name)  # raises, and says how a seed becomes a key
     raise wrong_kind(value, name, [kind.words for kind in kinds])
-
-
-_CHECKED = check_arguments(len).__code__  # type: ignore[attr-defined]
 
 
 def guard_exports(namespace: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ def guard_exports(namespace: dict[str, Any]) -> None:
             for base in value.__mro__:
                 if base.__module__.startswith(namespace["__name__"]):
                     _guard_methods(base)
-        elif inspect.isfunction(value) and value.__code__ is not _CHECKED:
+        elif inspect.isfunction(value) and not hasattr(value, "checks_arguments"):
             namespace[name] = check_arguments(value)
             setattr(sys.modules[value.__module__], value.__name__, namespace[name])
 
@@ -183,10 +183,10 @@ def _guard_methods(cls: type) -> None:
     checked = {"__call__"} if hasattr(cls, "get_params") else {"__call__", "__init__"}
     for name, value in [*vars(cls).items()]:
         function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
-        if not inspect.isfunction(function) or function.__code__ is _CHECKED:
+        if not inspect.isfunction(function) or hasattr(function, "checks_arguments"):
             continue
         # The constructor of a dataclass is compiled from a string.
-        if name in checked and function.__code__.co_filename != "<string>" or not name.startswith("_"):
+        if name in checked and inspect.unwrap(function).__code__.co_filename != "<string>" or not name.startswith("_"):
             checking = check_arguments(function)
             setattr(cls, name, checking if function is value else type(value)(checking))
 
@@ -199,7 +199,7 @@ def _kinds_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, 
     kinds = {}
     for each in parameters:
         named = each.kind in (*by_position, inspect.Parameter.KEYWORD_ONLY)
-        found = _parse(each.annotation, function.__globals__) if named else None
+        found = _parse(each.annotation, inspect.unwrap(function).__globals__) if named else None
         if each.name == "rng_key" and "None" not in str(each.annotation):  # where `RngKey` was replaced by Any
             found = (_KEY,)
         if found is not None:

@@ -98,7 +98,7 @@ def announce(bar: tqdm | None, text: str) -> Iterator[None]:
 class _Bar(tqdm):
     """A bar whose steps are the places where a command that a signal has asked to end does so."""
 
-    def update(self, n: float | None = 1) -> bool | None:
+    def update(self, n: int | float | None = 1) -> bool | None:
         end_if_asked()
         return super().update(n)
 

@@ -6,7 +6,7 @@ import functools
 import importlib.metadata
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ from kpp.validation import check_rng_key
 __all__ = ["Units", "explain_to_store"]
 
 
+@runtime_checkable
 class Units(Protocol):
     """A conversion between the units of a table and those of a predictor."""
 
