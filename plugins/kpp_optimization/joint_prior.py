@@ -66,7 +66,7 @@ class _JointModel(eqx.Module):
             self.model.numpyro_model(**other)
         latent = {name: site["value"] for name, site in sites.items() if not site.get("is_observed", True)}
         discrepancy = kpp.sample("discrepancy", {"scale": self.scale, "lengthscale": self.lengthscale})
-        latent |= {f"discrepancy.{name}": value for name, value in discrepancy.items()}
+        latent |= {f"discrepancy.{name}": jnp.asarray(value) for name, value in discrepancy.items()}
         mean, covariance = self.moments(latent, other, points, widths)
         real = jnp.arange(len(values)) < num_queries
         nugget = _NUGGET * jnp.sum(jnp.where(real, jnp.diagonal(covariance), 0.0)) / jnp.maximum(num_queries, 1.0)

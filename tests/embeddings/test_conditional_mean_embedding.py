@@ -162,5 +162,5 @@ def test_kernels_and_samples_without_names_are_refused():
         BayesianConditionalMeanEmbedding: (KERNEL, 2.0, INPUT_KERNEL, X, Z, 0.1),
     }
     for cls, given in arguments.items():
-        with pytest.raises(TypeError, match="takes 1 positional argument"):
+        with pytest.raises(TypeError, match="positional argument"):
             cls(*given)

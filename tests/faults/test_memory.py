@@ -25,6 +25,7 @@ from kpp.games import all_coalitions
 from kpp.games.estimators.sampling import sample_permutations
 from kpp.kernels import RBF
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
+from kpp_gpec.boundary.brackets import CountedMargin
 from kpp_gpec.boundary.gradient import GradientSampler
 from kpp_gpec.boundary.pgd import PGDSampler
 
@@ -129,7 +130,7 @@ def explain(explainer: str, **options: int):
 
 
 def search(sampler: type, **options: int):
-    return sampler(**options).search(np.random.default_rng(0), None, X)
+    return sampler(**options).search(np.random.default_rng(0), CountedMargin(lambda points: points[:, 0]), X)
 
 
 TOO_MUCH = {

@@ -115,5 +115,5 @@ def test_one_kernel_for_each_feature(x, compiled, tolerance):
 @pytest.mark.parametrize("kernel", [Periodic, Matern, RationalQuadratic])
 def test_a_second_number_without_a_name_is_refused_where_it_could_be_the_period_or_the_smoothness(kernel):
     for numbers in ((1.0, 7.0), (0.8, 1.2, 3.0)):
-        with pytest.raises(TypeError, match="from 1 to 2 positional arguments"):
+        with pytest.raises(TypeError, match="positional arguments"):
             kernel(*numbers)
