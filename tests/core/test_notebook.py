@@ -70,7 +70,7 @@ def fit_with_draws():
     posterior = xr.Dataset({name: (dims.get(name, ("chain", "draw")), value) for name, value in draws.items()})
     posterior = posterior.assign_coords(chain=range(2), draw=range(50))
     idata = _arviz.from_groups({"posterior": posterior}, {"divergences": 3})
-    return dataclasses.replace(fit(), draws={name: jnp.asarray(value) for name, value in draws.items()}, idata=idata)
+    return dataclasses.replace(fit(), draws={name: jnp.asarray(value) for name, value in draws.items()}, arviz=idata)
 
 
 def explanation(draws=False):
