@@ -12,7 +12,7 @@ import re
 import numpy as np
 import pytest
 
-from kpp.plots._parts import NEGATIVE, POSITIVE
+from kpp.plots._colors import NEGATIVE, POSITIVE
 from kpp.report.images import BLUE, GREY, ORANGE
 
 VISIONS = {
