@@ -48,7 +48,10 @@ def beeswarm(
     labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
     ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
     ax.axvline(0.0, color=_colors.FAINT, linewidth=1.0, zorder=0)
-    columns = [None if data is None else _numbers(data, j) for j in shown]
+    table = (
+        np.full(values.shape, np.nan) if data is None else data.transpose("instance", "feature").values.astype(float)
+    )
+    columns = [None if np.isnan(table[:, j]).any() else table[:, j] for j in shown]
     for row, (j, column) in enumerate(zip(shown, columns, strict=True)):
         bounds = None if intervals is None else intervals.transpose("instance", "feature", "bound").values[:, j]
         _draw_row(ax, row, values.values[:, j], column, bounds)
@@ -59,12 +62,6 @@ def beeswarm(
     if any(column is not None for column in columns):
         _add_colorbar(ax, some_gray=any(column is None for column in columns))
     return ax
-
-
-def _numbers(data: xr.DataArray, j: int) -> np.ndarray | None:
-    """Return the values of a feature, or None if it has none that are numbers."""
-    column = data.transpose("instance", "feature").values[:, j].astype(float)
-    return None if np.isnan(column).any() else column
 
 
 def _draw_row(ax: Axes, row: int, x: np.ndarray, column: np.ndarray | None, bounds: np.ndarray | None) -> None:

@@ -27,7 +27,11 @@ _INTERVAL = (0.05, 0.95)
 def target_histogram(y: np.ndarray, name: str) -> Figure:
     """Show the distribution of the target (n,), in its own unit."""
     figure, (axis,) = _figure(1, height=2.2)
-    axis.hist(y, bins=_bins(y.size), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5)
+    if np.isin(y, (0, 1)).all():
+        axis.bar([0, 1], [(y == 0).sum(), (y == 1).sum()], width=0.5, color=BLUE, alpha=0.75)
+        axis.set_xticks([0, 1])
+    else:
+        axis.hist(y, bins=_bins(y.size), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5)
     axis.set(xlabel=short_name(name), ylabel="rows")
     return figure
 
@@ -98,8 +102,8 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Fig
     """
     figure, (left, right) = _figure(2, height=3.2)
     edges = np.linspace(0.0, 1.0, 11)
-    for label, color in ((0, ORANGE), (1, BLUE)):
-        left.hist(probability[observed == label], edges, color=color, alpha=0.55, label=_lines(f"{name} = {label}"))
+    for label, color, words in ((0, ORANGE, "other rows"), (1, BLUE, f"rows with {name}")):
+        left.hist(probability[observed == label], edges, color=color, alpha=0.55, label=_lines(words))
     left.set(xlabel="predicted probability", ylabel="rows", title="Predictions by label")
     _legend_above(left)
     which = np.clip(np.digitize(probability, edges) - 1, 0, 9)
