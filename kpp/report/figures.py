@@ -68,6 +68,7 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
     The distributions are on the left, a comparison row by row on the right.
     """
     figure, (left, right) = _figure(2, height=3.4)
+    name = short_name(name)
     edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=_bins(observed.size))
     left.hist(observed, edges, density=True, color=GREY, alpha=0.55, label="observed")
     for index, draw in enumerate(predictive[np.linspace(0, len(predictive) - 1, min(40, len(predictive)), dtype=int)]):
@@ -101,6 +102,7 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Fig
         The figure.
     """
     figure, (left, right) = _figure(2, height=3.2)
+    name = short_name(name)
     edges = np.linspace(0.0, 1.0, 11)
     for label, color, words in ((0, ORANGE, "other rows"), (1, BLUE, f"rows with {name}")):
         left.hist(probability[observed == label], edges, color=color, alpha=0.55, label=_lines(words))
@@ -138,7 +140,7 @@ def _figure(columns: int, height: float) -> tuple[Figure, tuple[Any, ...]]:
 
 def _lines(text: str) -> str:
     """Return a label in lines that fit beside another plot."""
-    return textwrap.fill(short_name(text), 38)
+    return textwrap.fill(text, 38)
 
 
 def _legend_above(axis: Any) -> None:
