@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from kpp.explanations import Explanation
 from kpp.plots import credible_interval
+from kpp.plots.importance import importance_order, mean_absolute
 from kpp.report import alternatives
 from kpp.report.bars import Scale, bar
 from kpp.report.images import Image, embed
@@ -44,13 +44,13 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
     Without `output` it is the mean over all outputs. It has an interval if there are draws.
     """
     values = explanation.values if output is None else explanation.values.isel(output=output)
-    absolute = abs(values).mean([dim for dim in values.dims if dim in ("instance", "output")]).compute()
+    absolute = mean_absolute(values)
     means = (absolute.mean(("chain", "draw")) if explanation.has_draws else absolute).values
     bounds = credible_interval(absolute, PROBABILITY).values if explanation.has_draws else None
     largest = max(means.max(), 0.0 if bounds is None else bounds.max())
     scale = Scale([0.0, 1.02 * float(largest)], margin=0.0)
     found = []
-    for j in np.argsort(-means, kind="stable"):
+    for j in importance_order(absolute):
         pair = None if bounds is None else (float(bounds[j, 0]), float(bounds[j, 1]))
         found.append(Importance(explanation.feature_names[j], float(means[j]), pair, bar(scale, float(means[j]), pair)))
     return found

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from kpp.report import numbers
 
@@ -40,4 +40,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(numbers, name) for name in ("number", "short", "fixed", "short_name")}
+    environment.filters["breakable"] = _breakable
     return environment
+
+
+def _breakable(name: str) -> Markup:
+    """Return a name whose line may end after each underscore, and not only where the space ends."""
+    return escape(name).replace("_", Markup("_<wbr>"))
