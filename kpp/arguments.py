@@ -1,7 +1,8 @@
 """Checks of the kinds of arguments, made by their annotations where users call.
 
-`guard_exports` stands at the end of the ``__init__`` of a package, or of a module that has none. From there on the
-functions that it hands out check each argument before they run: a path is a path, a graph is a graph, a list of names
+`guard_exports` stands at the end of the ``__init__`` of a package, or of a module that has none; packages that load
+their names on first use have `kpp.exports`. From there on the functions that they hand out check each argument before
+they run: a path is a path, a graph is a graph, a list of names
 is not one text. What depends on values, such as a range or a number of rows, is checked by the functions themselves.
 """
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from kpp.validation import check_rng_key, in_words, is_concrete, is_instance, wrong_kind
 
-__all__ = ["check_arguments", "guard_exports"]
+__all__ = ["check_arguments", "guard", "guard_exports"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -156,23 +157,34 @@ def _check(value: Any, name: str, kinds: tuple[Kind, ...]) -> None:
 
 
 def guard_exports(namespace: dict[str, Any]) -> None:
-    """Let the functions and methods that a package hands out check their arguments.
-
-    A function is replaced in the package and in the module that defines it, where pickle looks it up.
+    """Let the functions and methods that a package or module hands out check their arguments.
 
     Args:
-        namespace: The package's ``globals()``.
+        namespace: Its ``globals()``.
     """
-    for name, value in [*namespace.items()]:
-        if name.startswith("_") or not f"{getattr(value, '__module__', '')}.".startswith(f"{namespace['__name__']}."):
-            continue
-        if inspect.isclass(value):
-            for base in value.__mro__:
-                if base.__module__.startswith(namespace["__name__"]):
-                    _guard_methods(base)
-        elif inspect.isfunction(value) and not hasattr(value, "checks_arguments"):
-            namespace[name] = check_arguments(value)
-            setattr(sys.modules[value.__module__], value.__name__, namespace[name])
+    for name in namespace.get("__all__") or [name for name in namespace if not name.startswith("_")]:
+        namespace[name] = guard(namespace[name], namespace["__name__"])
+
+
+def guard(value: Any, package: str) -> Any:
+    """Return a function that checks its arguments, or a class whose methods do; anything else as it is.
+
+    A function is also replaced in the module that defines it, where pickle looks it up.
+
+    Args:
+        value: What a package hands out.
+        package: The name of the package, or of one of its modules. What comes from other packages is left as it is.
+    """
+    package = package.partition(".")[0]
+    if inspect.isclass(value):
+        for base in value.__mro__:
+            if base.__module__.partition(".")[0] == package:
+                _guard_methods(base)
+    elif inspect.isfunction(value) and value.__module__.partition(".")[0] == package:
+        if not hasattr(value, "checks_arguments"):
+            value = check_arguments(value)
+            setattr(sys.modules[value.__module__], value.__name__, value)
+    return value
 
 
 def _guard_methods(cls: type) -> None:

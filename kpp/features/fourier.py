@@ -24,8 +24,8 @@ from kpp.kernels import (
     point_rows,
 )
 from kpp.memory import check_count
-from kpp.priors import is_prior
 from kpp.random import standard_normal
+from kpp.supports import is_prior
 from kpp.typing import Leaf, RngKey
 from kpp.validation import check_rng_key
 
