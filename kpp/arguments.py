@@ -111,8 +111,10 @@ _CLASSES = {
     "CausalDAG": "a CausalDAG",
     "DataArray": "an xarray.DataArray",
     "Dataset": "an xarray.Dataset",
+    "Estimand": "an Estimand",
     "Explanation": "an Explanation",
     "Fit": "a Fit",
+    "Independence": "an Independence",
 }
 
 
@@ -243,10 +245,13 @@ def _kinds_in(node: ast.expr, names: Mapping[str, Any]) -> tuple[Kind, ...] | No
     name = "None" if isinstance(node, ast.Constant) and node.value is None else _last_name(node)
     if name in _NAMED:
         return (_NAMED[name],)
-    if get_origin(names.get(name)) is Literal:
-        choices = get_args(names[name])
+    found = _found(node, names)
+    if get_origin(found) is Literal:
+        choices = get_args(found)
         return (Kind(f"one of {choices}", lambda value: isinstance(value, str) and value in choices),)
-    return (_of_class(name),) if name in _CLASSES or _is_class(node, names) else None
+    if getattr(get_origin(found), "__name__", "") in _NAMED:  # an alias, such as Mapping[str, Any]
+        return _parse(found, names)
+    return (_of_class(name),) if name in _CLASSES or _is_class(found) else None
 
 
 def _all_kinds(nodes: Sequence[ast.expr], names: Mapping[str, Any]) -> tuple[Kind, ...] | None:
@@ -262,10 +267,16 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _is_class(node: ast.expr, names: Mapping[str, Any]) -> bool:
-    """Return whether a name stands for a class whose instances are meant, and not for an alias or a protocol."""
-    owner = names.get(_last_name(node.value)) if isinstance(node, ast.Attribute) else None
-    found = getattr(owner, node.attr, None) if isinstance(node, ast.Attribute) else names.get(_last_name(node))
+def _found(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return what a name stands for; annotations that are no text begin with the name of a package."""
+    if isinstance(node, ast.Attribute):
+        return getattr(_found(node.value, names), node.attr, None)
+    name = _last_name(node)
+    return names.get(name, sys.modules.get(name))
+
+
+def _is_class(found: Any) -> bool:
+    """Return whether a class is meant, and not an alias or a protocol."""
     if not inspect.isclass(found) or getattr(found, "_is_protocol", False):
         return False
     return found.__module__.partition(".")[0] not in ("builtins", "jaxtyping", "typing")

@@ -140,9 +140,10 @@ def test_a_checked_function_keeps_its_name_signature_and_pickle():
     assert kpp.causal.identify is before
 
 
-PACKAGES = ["api", "bags", "calibration", "causal", "conversion", "effects", "embeddings", "explanations", "features"]
-PACKAGES += ["functions", "games", "gp", "jobs", "kernels", "mechanisms", "metrics", "numpyro_models", "plots"]
-PACKAGES += ["pointwise", "preferences", "priors", "report", "tables"]
+PACKAGES = ["api", "bags", "cache", "calibration", "causal", "conversion", "effects", "embeddings", "estimators"]
+PACKAGES += ["explanations", "features", "functions", "games", "gp", "inference", "jobs", "kernels", "linalg"]
+PACKAGES += ["mechanisms", "metrics", "named_functions", "networks", "numpyro_models", "plots", "pointwise"]
+PACKAGES += ["posteriors", "preferences", "priors", "report", "study", "tables", "testing"]
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]
 PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_surrogates"]
