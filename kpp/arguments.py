@@ -183,7 +183,9 @@ def guard(value: Any, package: str) -> Any:
             if base.__module__.partition(".")[0] == package:
                 _guard_methods(base)
     elif inspect.isfunction(value) and value.__module__.partition(".")[0] == package:
-        if not hasattr(value, "checks_arguments"):
+        kinds = [kind for name, kind in value.__annotations__.items() if name != "return"]
+        # Functions of any object, such as `kpp.priors.is_prior`, are called for each leaf of a tree.
+        if not hasattr(value, "checks_arguments") and not {*map(str, kinds)} <= {"object", "Any"}:
             value = check_arguments(value)
             setattr(sys.modules[value.__module__], value.__name__, value)
     return value

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import xarray as xr
 
-from kpp.validation import between, one_of
+from kpp.validation import between
 
 __all__ = ["IntervalKind", "check_probability", "credible_interval", "describe_interval"]
 
@@ -67,7 +67,8 @@ def check_probability(probability: float, kind: str) -> None:
         ValueError: If one of them is invalid; the message shows the argument and its value.
     """
     between(probability, "probability", 0.0, 1.0, ends=False)
-    one_of(kind, "kind", ("eti", "hdi"))
+    if kind not in ("eti", "hdi"):
+        raise ValueError(f"`kind` must be 'eti' (equal-tailed) or 'hdi' (highest density), got {kind!r}")
 
 
 def describe_interval(probability: float, kind: IntervalKind) -> str:

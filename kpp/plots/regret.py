@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 
 from kpp.plots._parts import axes_for, distinct_colors, open_frame
-from kpp.validation import one_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +34,8 @@ def regret(values: xr.DataArray, *, spread: str = "sd", ax: Axes | None = None) 
     """
     if set(values.dims) != set(_DIMS):
         raise ValueError(f"`values` must have the dimensions {list(_DIMS)}, got {list(values.dims)}")
-    one_of(spread, "spread", ("sd", "se"))
+    if spread not in ("sd", "se"):
+        raise ValueError(f"`spread` must be 'sd' (standard deviation) or 'se' (standard error), got {spread!r}")
     ax = axes_for(ax, 3.6)
     count = values.sizes["replication"]
     for prior, color in zip(values["prior"].values, distinct_colors(values.sizes["prior"]), strict=True):

@@ -218,8 +218,6 @@ def flags(table: Any, column: str, name: str) -> np.ndarray:
 
 def columns(table: Any, chosen: Sequence[str], name: str) -> Any:
     """Return some columns of a data frame, or None if none are chosen."""
-    if isinstance(chosen, str):
-        raise ValueError(f"columns of `{name}` must be a list of names, got the text {chosen!r}; write [{chosen!r}]")
     if not is_table(table):
         raise ValueError(f"`{name}` must be a data frame, got {type(table).__name__}")
     check_columns(table.columns, chosen, name)

@@ -18,6 +18,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 import kpp
+import kpp_models
 from kpp.arguments import check_arguments, guard_exports
 from kpp.causal import CausalDAG
 from kpp.causal.graph.mixed_graph import MixedGraph
@@ -134,7 +135,8 @@ def test_an_iterator_is_left_to_the_function():
 def test_a_checked_function_keeps_its_name_signature_and_pickle():
     assert kpp.causal.identify.__module__ == "kpp.causal.identification.identify"
     assert list(inspect.signature(kpp.causal.identify).parameters)[:3] == ["graph", "treatment", "outcome"]
-    assert pickle.loads(pickle.dumps(kpp.causal.identify)) is kpp.causal.identify
+    for function in (kpp.causal.identify, kpp_models.contrast):
+        assert pickle.loads(pickle.dumps(function)) is function
     before = kpp.causal.identify
     guard_exports(vars(kpp.causal))
     assert kpp.causal.identify is before

@@ -27,7 +27,7 @@ from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import one_of
+from kpp.validation import check_type, one_of
 from kpp_models.tables.generalized_gp import LATENTS, generalized_gp, generalized_posterior, latent_dims
 from kpp_models.tables.inducing import (
     ADVICE,
@@ -88,6 +88,7 @@ class GeneralizedGP(AbstractGPModel):
 
     def __check_init__(self) -> None:
         """Raise an error if the likelihood, inducing points or a minibatch do not go with `latent`."""
+        check_type(self.likelihood, "likelihood", ("AbstractPointwiseLikelihood",))
         one_of(self.latent, "latent", LATENTS)
         if self.latent == "laplace" and not self.likelihood.log_concave:
             raise ValueError(

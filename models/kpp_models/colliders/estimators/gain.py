@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.metrics import ProjectionGain
-from kpp.validation import count
 from kpp_models.colliders.estimators.function import ProjectedFunction
 from kpp_models.colliders.estimators.rows import Rows
 
@@ -55,7 +54,8 @@ def cross_fitted_gain(
         Bouabid, Fawkes and Sejdinovic, Returning The Favour, 2023, Propositions 4.1 and 5.1, for :math:`e = E[h \mid C]
         - f_0`; Angelopoulos et al., Prediction-powered inference, 2023, for the two averages.
     """
-    count(num_folds, "gain_folds", 2)
+    if num_folds < 2:
+        raise ValueError(f"`gain_folds` must be at least 2, or None, got {num_folds}")
     num_folds = min(num_folds, len(rows))
     of_all, of_labelled = [np.empty(len(rows)), np.empty(len(further))], np.empty(len(rows))
     for fold, further_fold in zip(
