@@ -18,7 +18,7 @@ from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explana
 from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, at_least, check_rng_key, count, one_of, positive
+from kpp.validation import as_finite_array, at_least, check_rng_key, check_type, count, one_of, positive
 from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
@@ -135,6 +135,7 @@ class GPEC(AbstractPointsExplainer):
             )
         if not (self.feature_covariance is None or isinstance(self.feature_covariance, str) or self.variance is None):
             raise ValueError("give `variance` or a matrix `feature_covariance`, not both")
+        check_type(self.boundary, "boundary", ("AbstractBoundarySampler", "None"))
         for name in ("decay", "concentration"):
             value = getattr(self, name)
             if value is not None:
