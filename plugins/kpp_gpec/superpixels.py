@@ -21,7 +21,7 @@ __all__ = ["grid_superpixels", "label_groups", "slic_superpixels"]
 _Shape = Sequence[int]
 
 
-def grid_superpixels(shape: _Shape, patch: int | tuple[int, int]) -> dict[str, list[int]]:
+def grid_superpixels(shape: _Shape, patch: int | Sequence[int]) -> dict[str, list[int]]:
     """Divide images by a regular grid.
 
     Args:
