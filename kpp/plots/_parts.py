@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 
 from kpp.plots.intervals import describe_interval
-from kpp.validation import count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +75,8 @@ def has_draws(array: xr.DataArray) -> bool:
 
 def largest_first(importance: np.ndarray, max_features: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of the features shown, the most important first, and of the combined remaining ones."""
-    count(max_features, "max_features")
+    if max_features < 1:
+        raise ValueError(f"`max_features` must be at least 1, got {max_features}")
     order = np.argsort(-importance, kind="stable")
     shown = len(order) if len(order) <= max_features else max_features - 1
     return order[:shown], order[shown:]
@@ -84,7 +84,8 @@ def largest_first(importance: np.ndarray, max_features: int) -> tuple[np.ndarray
 
 def largest(importance: np.ndarray, max_features: int) -> np.ndarray:
     """Return the positions of the most important features, the most important first."""
-    count(max_features, "max_features")
+    if max_features < 1:
+        raise ValueError(f"`max_features` must be at least 1, got {max_features}")
     return np.argsort(-importance, kind="stable")[:max_features]
 
 
