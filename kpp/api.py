@@ -38,7 +38,6 @@ from kpp.named_functions import NamedFunction
 from kpp.programs import release_programs
 from kpp.tables import Schema, as_table, is_table
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
 
 __all__ = ["ExplainRequest", "explain"]
 
@@ -90,8 +89,6 @@ def explain(
     """
     refuse_forked_process()
     release_programs()
-    if rng_key is not None:
-        check_rng_key(rng_key)
     request = ExplainRequest(_chosen(predictor), explainer, value_function, options)
     x = as_table(x)
     with _precision(predictor):

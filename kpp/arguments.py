@@ -1,7 +1,8 @@
 """Checks of the kinds of arguments, made by their annotations where users call.
 
-`guard_exports` stands at the end of the ``__init__`` of a package, or of a module that has none. From there on the
-functions that it hands out check each argument before they run: a path is a path, a graph is a graph, a list of names
+`guard_exports` stands at the end of the ``__init__`` of a package, or of a module that has none; packages that load
+their names on first use have `kpp.exports`. From there on the functions that they hand out check each argument before
+they run: a path is a path, a graph is a graph, a list of names
 is not one text. What depends on values, such as a range or a number of rows, is checked by the functions themselves.
 """
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from kpp.validation import check_rng_key, in_words, is_concrete, is_instance, wrong_kind
 
-__all__ = ["check_arguments", "guard_exports"]
+__all__ = ["check_arguments", "guard", "guard_exports"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -110,8 +111,10 @@ _CLASSES = {
     "CausalDAG": "a CausalDAG",
     "DataArray": "an xarray.DataArray",
     "Dataset": "an xarray.Dataset",
+    "Estimand": "an Estimand",
     "Explanation": "an Explanation",
     "Fit": "a Fit",
+    "Independence": "an Independence",
 }
 
 
@@ -156,23 +159,36 @@ def _check(value: Any, name: str, kinds: tuple[Kind, ...]) -> None:
 
 
 def guard_exports(namespace: dict[str, Any]) -> None:
-    """Let the functions and methods that a package hands out check their arguments.
-
-    A function is replaced in the package and in the module that defines it, where pickle looks it up.
+    """Let the functions and methods that a package or module hands out check their arguments.
 
     Args:
-        namespace: The package's ``globals()``.
+        namespace: Its ``globals()``.
     """
-    for name, value in [*namespace.items()]:
-        if name.startswith("_") or not f"{getattr(value, '__module__', '')}.".startswith(f"{namespace['__name__']}."):
-            continue
-        if inspect.isclass(value):
-            for base in value.__mro__:
-                if base.__module__.startswith(namespace["__name__"]):
-                    _guard_methods(base)
-        elif inspect.isfunction(value) and not hasattr(value, "checks_arguments"):
-            namespace[name] = check_arguments(value)
-            setattr(sys.modules[value.__module__], value.__name__, namespace[name])
+    for name in namespace.get("__all__") or [name for name in namespace if not name.startswith("_")]:
+        namespace[name] = guard(namespace[name], namespace["__name__"])
+
+
+def guard(value: Any, package: str) -> Any:
+    """Return a function that checks its arguments, or a class whose methods do; anything else as it is.
+
+    A function is also replaced in the module that defines it, where pickle looks it up.
+
+    Args:
+        value: What a package hands out.
+        package: The name of the package, or of one of its modules. What comes from other packages is left as it is.
+    """
+    package = package.partition(".")[0]
+    if inspect.isclass(value):
+        for base in value.__mro__:
+            if base.__module__.partition(".")[0] == package:
+                _guard_methods(base)
+    elif inspect.isfunction(value) and value.__module__.partition(".")[0] == package:
+        kinds = [kind for name, kind in value.__annotations__.items() if name != "return"]
+        # Functions of any object, such as `kpp.priors.is_prior`, are called for each leaf of a tree.
+        if not hasattr(value, "checks_arguments") and not {*map(str, kinds)} <= {"object", "Any"}:
+            value = check_arguments(value)
+            setattr(sys.modules[value.__module__], value.__name__, value)
+    return value
 
 
 def _guard_methods(cls: type) -> None:
@@ -231,10 +247,13 @@ def _kinds_in(node: ast.expr, names: Mapping[str, Any]) -> tuple[Kind, ...] | No
     name = "None" if isinstance(node, ast.Constant) and node.value is None else _last_name(node)
     if name in _NAMED:
         return (_NAMED[name],)
-    if get_origin(names.get(name)) is Literal:
-        choices = get_args(names[name])
+    found = _found(node, names)
+    if get_origin(found) is Literal:
+        choices = get_args(found)
         return (Kind(f"one of {choices}", lambda value: isinstance(value, str) and value in choices),)
-    return (_of_class(name),) if name in _CLASSES or _is_class(node, names) else None
+    if getattr(get_origin(found), "__name__", "") in _NAMED:  # an alias, such as Mapping[str, Any]
+        return _parse(found, names)
+    return (_of_class(name),) if name in _CLASSES or _is_class(found) else None
 
 
 def _all_kinds(nodes: Sequence[ast.expr], names: Mapping[str, Any]) -> tuple[Kind, ...] | None:
@@ -250,10 +269,16 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _is_class(node: ast.expr, names: Mapping[str, Any]) -> bool:
-    """Return whether a name stands for a class whose instances are meant, and not for an alias or a protocol."""
-    owner = names.get(_last_name(node.value)) if isinstance(node, ast.Attribute) else None
-    found = getattr(owner, node.attr, None) if isinstance(node, ast.Attribute) else names.get(_last_name(node))
+def _found(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return what a name stands for; annotations that are no text begin with the name of a package."""
+    if isinstance(node, ast.Attribute):
+        return getattr(_found(node.value, names), node.attr, None)
+    name = _last_name(node)
+    return names.get(name, sys.modules.get(name))
+
+
+def _is_class(found: Any) -> bool:
+    """Return whether a class is meant, and not an alias or a protocol."""
     if not inspect.isclass(found) or getattr(found, "_is_protocol", False):
         return False
     return found.__module__.partition(".")[0] not in ("builtins", "jaxtyping", "typing")

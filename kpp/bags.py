@@ -25,7 +25,6 @@ from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import (
     as_finite_array,
     check_array,
-    check_rng_key,
     check_same_rows,
     count,
     is_concrete,
@@ -272,7 +271,7 @@ class Bags(eqx.Module):
             ValueError: If `num` is not an integer of at least 1.
         """
         count(num, "num")
-        shuffled = np.asarray(jax.random.permutation(check_rng_key(rng_key), self.num_points))
+        shuffled = np.asarray(jax.random.permutation(rng_key, self.num_points))
         order = shuffled[np.argsort(np.asarray(self.index)[shuffled], kind="stable")]
         starts = np.concatenate([[0], np.cumsum(np.asarray(self.sizes))[:-1]])
         kept = np.sort(order[np.arange(self.num_points) - starts[np.asarray(self.index)] < num])

@@ -27,7 +27,7 @@ from kpp.lazy import map_numbers
 from kpp.memory import check_count
 from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
-from kpp.validation import as_finite_array, between, check_rng_key, count
+from kpp.validation import as_finite_array, between, count
 
 __all__ = [
     "CalibrationResult",
@@ -255,7 +255,7 @@ def simulate(
             sites = handlers.trace(handlers.seed(numpyro_model, key)).get_trace(**data)
         return {name: site["value"] for name, site in sites.items() if site["type"] == "sample"}
 
-    found = jax.jit(jax.vmap(one))(jax.random.split(check_rng_key(rng_key), num_datasets))
+    found = jax.jit(jax.vmap(one))(jax.random.split(rng_key, num_datasets))
     missing = [name for name in observed if name not in found]
     if missing:
         raise ValueError(f"`observed` names {missing}, which are not sites; the sites are {sorted(found)}")
@@ -321,7 +321,7 @@ def simulation_based_calibration(
     """
     check_count(count(num_datasets, "num_datasets"), "num_datasets", num_draws)
     make = _nuts if kernel is None else kernel
-    simulate_key, sample_key = jax.random.split(check_rng_key(rng_key))
+    simulate_key, sample_key = jax.random.split(rng_key)
     truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)
 
     settings = {"num_warmup": num_warmup, "num_samples": num_draws * thinning, "thinning": thinning}

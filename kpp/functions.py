@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PyTree
 from kpp.arguments import guard_exports
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Numbers, Points
-from kpp.validation import as_array, check_type, finite_arrays, is_concrete
+from kpp.validation import as_array, finite_arrays, is_concrete
 
 __all__ = ["RKHSFunction"]
 
@@ -93,7 +93,6 @@ class RKHSFunction(eqx.Module):
         intercept: Numbers = 0.0,
         batch_shape: tuple[int, ...] = (),
     ) -> None:
-        check_type(kernel, "kernel", ("AbstractKernel",))
         self.kernel = kernel
         self.points = _as_points(points, "points")
         self.coefficients = _as_float_array(coefficients, "coefficients")

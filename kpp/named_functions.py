@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from kpp import netcdf
+from kpp.arguments import guard_exports
 from kpp.batching import call_in_chunks
 from kpp.functions import RKHSFunction
 from kpp.serialization import from_spec, to_spec
@@ -113,3 +114,6 @@ class NamedFunction(eqx.Module):
 def holds_named_function(path: str | os.PathLike[str]) -> bool:
     """Return whether a file holds a `NamedFunction`; the errors are those of `load`."""
     return _MARK in netcdf.read_attrs(path)
+
+
+guard_exports(globals())

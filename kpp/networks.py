@@ -18,9 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
+from kpp.arguments import guard_exports
 from kpp.batching import progress_bar
 from kpp.typing import Numbers, RngKey
-from kpp.validation import at_least, check_rng_key, count, positive
+from kpp.validation import at_least, count, positive
 
 __all__ = ["MLP", "Trained", "activate", "train", "train_ensemble"]
 
@@ -51,7 +52,7 @@ class MLP(eqx.Module):
             raise ValueError(f"`sizes` must be at least two positive widths, got {sizes}")
         if beta is not None:
             positive(beta, "beta")
-        self.layers = _layers(check_rng_key(rng_key), sizes)
+        self.layers = _layers(rng_key, sizes)
         self.beta = None if beta is None else float(beta)
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
@@ -187,7 +188,7 @@ def train_ensemble(
     members = _leading(jax.tree.leaves(arrays), "networks")
     rows = _rows(rows, members, _leading(jax.tree.leaves(data), "data"))
     steps = math.ceil(rows.shape[1] / batch_size)
-    keys = jax.random.split(check_rng_key(rng_key), members)
+    keys = jax.random.split(rng_key, members)
     state = (arrays, _moments(arrays), jnp.asarray(np.zeros((members, num_epochs)), jnp.result_type(float)))
     rates = jnp.asarray([learning_rate, l2], jnp.result_type(float))
     chunk = math.ceil(num_epochs / _STEPS)
@@ -310,3 +311,6 @@ def _make_step(rest: PyTree, loss: Callable[..., Array], data: PyTree, rates: Ar
         return (moved, moments), value
 
     return step
+
+
+guard_exports(globals())

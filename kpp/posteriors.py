@@ -14,6 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.arguments import guard_exports
 from kpp.functions import RKHSFunction
 from kpp.typing import Points
 
@@ -113,3 +114,6 @@ class GPPosterior(eqx.Module):
             The results of `f`, each array led by ``batch_shape``.
         """
         return self.mean.map_draws(lambda mean, root: f(GPPosterior(mean, root)), self.root, batch_size=batch_size)
+
+
+guard_exports(globals())

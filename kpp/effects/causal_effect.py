@@ -13,9 +13,10 @@ from kpp.effects.of_fit import check_fit, effect_of_fit
 from kpp.effects.options import EffectOptions
 from kpp.effects.question import EffectQuestion
 from kpp.effects.study import EffectStudy
+from kpp.gp import AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, check_type, count
+from kpp.validation import count
 
 __all__ = ["causal_effect"]
 
@@ -30,7 +31,7 @@ def causal_effect(
     at: Sequence[Any] | None = None,
     rows: Any = None,
     inference: AbstractInference | None = None,
-    likelihood: Any = None,
+    likelihood: AbstractPointwiseLikelihood | None = None,
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
@@ -88,7 +89,6 @@ def causal_effect(
     Warns:
         UserWarning: If fewer than 10 effective rows tell about a value of the treatment.
     """
-    check_rng_key(rng_key)
     if num_draws is not None:
         count(num_draws, "num_draws")
     known = as_causal_graph(graph)
@@ -101,15 +101,9 @@ def causal_effect(
         return effect_of_fit(rng_key, data, question, options)
     if not isinstance(data, pd.DataFrame):
         raise TypeError(f"`data` must be a kpp.Fit or a data frame of pandas, got {type(data).__name__}")
-    if likelihood is not None:
-        _check_likelihood(likelihood)
-    return EffectStudy(data, question, inference, options, likelihood).run(rng_key)
-
-
-def _check_likelihood(likelihood: Any) -> None:
-    check_type(likelihood, "likelihood", ("AbstractPointwiseLikelihood",))
-    if not likelihood.log_concave:
+    if likelihood is not None and not likelihood.log_concave:
         raise ValueError(
             f"`likelihood` must be log-concave for a data frame, got {type(likelihood).__name__}; fit "
             "kpp_models.GeneralizedGP with latent='sample' and pass the fit"
         )
+    return EffectStudy(data, question, inference, options, likelihood).run(rng_key)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpyro import distributions as dist
 
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, check_type, one_of, refuse_first
+from kpp.validation import one_of, refuse_first
 from kpp.wording import named
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class CausalEffect:
                 "the treatment must be a number or have two levels, the outcome a number with noise, and an adjustment "
                 "set must identify the effect, to shift it by a slope"
             )
-        keys = jax.random.split(check_rng_key(rng_key), 3)
+        keys = jax.random.split(rng_key, 3)
         shape = self.draws.shape[:2]
         of_treatment = _draw_shares(keys[0], share_of_treatment, "share_of_treatment", shape)
         of_outcome = _draw_shares(keys[1], share_of_outcome, "share_of_outcome", shape)
@@ -189,7 +189,7 @@ class CausalEffect:
         """
         if self.study is None:
             raise TypeError("`refute` needs an effect of a table, kpp.causal_effect(table, ...); this one is of a fit")
-        change_key, run_key = jax.random.split(check_rng_key(rng_key))
+        change_key, run_key = jax.random.split(rng_key)
         return self.study.changed(change_key, how).run(run_key)
 
     def rescaled(self, center: float, width: float) -> CausalEffect:
@@ -250,7 +250,6 @@ def curve_dataset(
 
 def _draw_shares(rng_key: RngKey, prior: dist.Distribution, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Draw shares of a variance from their prior, of a shape."""
-    check_type(prior, name, ("Distribution",))
     shares = np.asarray(prior.sample(rng_key, shape))
     if shares.shape != shape:
         raise ValueError(f"`{name}` must be the prior of one number, got shape {prior.shape()}")

@@ -23,7 +23,7 @@ from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolv
 from kpp.memory import check_matrices
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema, as_frame, as_names, check_columns, read_points
-from kpp.validation import as_targets, check_same_rows, check_type, positive, warn_if_float32
+from kpp.validation import as_targets, check_same_rows, positive, warn_if_float32
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,8 +153,6 @@ def instrumental_regression(
     moving, moving_schema = read_points(instruments, "instruments")
     for name, values in (("instruments", moving), ("covariates", adjusting)):
         check_same_rows(len(treatments), len(values), "x", name)
-    for name, chosen in (("kernel", kernel), ("instrument_kernel", instrument_kernel)):
-        check_type(chosen, name, ("AbstractKernel", "None"))
     for name, value in (("regularization", regularization), ("instrument_regularization", instrument_regularization)):
         if value is not None:
             positive(value, name)

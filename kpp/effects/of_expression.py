@@ -10,7 +10,7 @@ import pandas as pd
 
 from kpp.effects.effect import CausalEffect, curve_dataset
 from kpp.effects.overlap import effective_rows
-from kpp.effects.treatment import TreatmentColumn
+from kpp.effects.treatment import TreatmentColumn, refuse_constant
 from kpp.embeddings import EstimandEmbedding
 from kpp.tables import Schema, read_points
 from kpp.typing import RngKey
@@ -47,6 +47,7 @@ def effect_of_expression(
     points, schema = read_points(table[names], "data")
     _check_levels(schema)
     column = TreatmentColumn(points, schema, schema.index(question.treatment))
+    refuse_constant(column.treatment, column.name)
     values, labels = column.settings(options.at)
     coded = pd.DataFrame(points, columns=names)
     embedding = EstimandEmbedding.from_estimand(estimand, coded, [question.outcome], [question.treatment])

@@ -25,7 +25,7 @@ from kpp.effects.treatment import refuse_constant
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.inference import MAP, AbstractInference, Laplace
 from kpp.kernels import AbstractKernel, default_kernel
-from kpp.tables import Schema, read_points, standardize
+from kpp.tables import Schema, standardize
 from kpp.typing import RngKey
 from kpp.validation import one_of
 
@@ -73,7 +73,6 @@ class EffectStudy:
             covariates = self.question.find_covariates([str(column) for column in self.table.columns])
         except UnreachableOutcomeError:
             return dataclasses.replace(no_effect(rng_key, self.table, self.question, self.options), study=self)
-        refuse_constant(read_points(self.table[[self.question.treatment]], "data")[0], self.question.treatment)
         if covariates is None:
             self._check_expression()
             return dataclasses.replace(
@@ -85,6 +84,7 @@ class EffectStudy:
         fit_key, effect_key = jax.random.split(rng_key)
         names = [self.question.treatment, *covariates, *self.further]
         scaled, scales = standardize(self.table[names], "data")
+        refuse_constant(scaled[names[0]], names[0])
         outcome, likelihood = self._outcome()
         center, width = (outcome.mean(), outcome.std()) if mean_is_latent(likelihood) else (0.0, 1.0)
         model = _model(scales.schema, likelihood)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -19,9 +19,9 @@ __all__ = ["TreatmentColumn", "refuse_constant"]
 _NUM_VALUES = 20
 
 
-def refuse_constant(values: np.ndarray, name: str) -> None:
+def refuse_constant(values: Collection[Any], name: str) -> None:
     """Raise ValueError if a treatment has one value in all rows."""
-    if np.ptp(values) == 0.0:
+    if len(np.unique(np.asarray(values))) == 1:
         raise ValueError(
             f"`treatment` must vary to have an effect, got a column {name!r} with one value in all {len(values)} rows"
         )

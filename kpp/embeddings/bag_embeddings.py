@@ -20,7 +20,6 @@ from kpp.embeddings.elements import BagMeans
 from kpp.embeddings.embedding import AbstractEmbedding
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, Points, RngKey
-from kpp.validation import check_type
 
 __all__ = ["AbstractBagEmbedding", "ReplicatedConditionalMeanEmbedding", "ShrinkageConditionalMeanEmbedding"]
 
@@ -74,7 +73,6 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
     def __check_init__(self) -> None:
         """Raise ValueError if the regularization is negative or the bags have no covariates."""
         check_non_negative(self.regularization, "regularization")
-        check_type(self.bags, "bags", ("Bags",))
         if self.bags.covariates is None:
             raise ValueError(
                 "`bags` must have covariates, one row per bag, which are the inputs of the embedding, got None"

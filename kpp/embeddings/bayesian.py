@@ -17,7 +17,7 @@ from kpp.embeddings.treatment_sections import Intervention
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, NuclearDominant, check_non_negative, parameter
 from kpp.typing import Leaf, Numbers, Points, RngKey
-from kpp.validation import check_type, finite_arrays
+from kpp.validation import finite_arrays
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +89,6 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         adjustment: AbstractAdjustment | None = None,
         amplitude: Leaf = 1.0,
     ) -> None:
-        check_type(base_kernel, "base_kernel", ("AbstractKernel",))
         self.base_kernel = base_kernel
         self.width = NuclearDominant(base_kernel, width).width
         self.treatment_kernel = treatment_kernel

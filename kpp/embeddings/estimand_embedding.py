@@ -23,7 +23,7 @@ from kpp.linalg import FactorizationError
 from kpp.memory import check_count, check_memory
 from kpp.tables import as_names
 from kpp.typing import Leaf, Numbers, Points, RngKey
-from kpp.validation import as_targets, check_rng_key, check_same_rows, count, finite_arrays, is_concrete
+from kpp.validation import as_targets, check_same_rows, count, finite_arrays, is_concrete
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,7 +234,7 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         values = as_targets(values, len(self.points), "values")
         check_count(count(num_draws, "num_draws"), "num_draws", 2 * len(values))
         fixed, shape = self._fixed(query), (num_draws, len(values))
-        rows = jax.random.randint(check_rng_key(rng_key), shape, 0, len(values))
+        rows = jax.random.randint(rng_key, shape, 0, len(values))
         row_weights = jax.vmap(lambda some: jnp.bincount(some, length=len(values)))(rows) / len(values)
         sample = self.with_iterations(num_iterations).sample
         draws = _estimates(self.chain, self._outcome(), sample, fixed, row_weights, values)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from kpp.causal import Independence, implied_independences
 from kpp.embeddings.stated_independence import independence_test
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, one_of
+from kpp.validation import one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ def check_graph(
 
     one_of(correction, "correction", _CORRECTIONS)
     statements = tuple(implied_independences(graph) if independences is None else independences)
-    keys = jax.random.split(check_rng_key(rng_key), max(len(statements), 1))
+    keys = jax.random.split(rng_key, max(len(statements), 1))
     found = [
         independence_test(
             key, frame, statement, tested="distribution", num_permutations=num_permutations, max_rows=max_rows

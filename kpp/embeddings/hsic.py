@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.memory import check_matrices
 from kpp.typing import Numbers
-from kpp.validation import as_points, check_same_rows, check_type
+from kpp.validation import as_points, check_same_rows, probability
 
 __all__ = ["hsic", "rank_features"]
 
@@ -59,8 +59,6 @@ def hsic(
         Gretton et al., Measuring statistical dependence with Hilbert-Schmidt norms, 2005, definition 2; Song et al.,
         Feature selection via dependence maximization, 2012, equations (3), (4) and (5).
     """
-    check_type(x_kernel, "x_kernel", ("AbstractKernel",))
-    check_type(y_kernel, "y_kernel", ("AbstractKernel",))
     x, y = _rows(x, y)
     estimate = _unbiased if unbiased else _biased
     return estimate(x_kernel.gram(x), y_kernel.gram(y))
@@ -93,9 +91,7 @@ def rank_features(
     References:
         Song et al., Feature selection via dependence maximization, 2012, algorithm 1.
     """
-    check_type(y_kernel, "y_kernel", ("AbstractKernel",))
-    if not 0 < fraction < 1:
-        raise ValueError(f"`fraction` must be between 0 and 1, got {fraction}")
+    probability(fraction, "fraction")
     x, y = _rows(x, y)
     scales = median_heuristic(x)
     target, remaining, removed = y_kernel.gram(y), list(range(x.shape[1])), []

@@ -25,9 +25,7 @@ from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import (
     as_finite_array,
     as_points,
-    check_rng_key,
     check_same_rows,
-    check_type,
     count,
     warn_if_float32,
 )
@@ -115,12 +113,10 @@ def mean_independence_test(
         DiCiccio and Romano, Robust permutation tests for correlation and regression coefficients, 2017, for dividing
         by an estimate of the standard deviation; Phipson and Smyth, Permutation p-values should never be zero, 2010.
     """
-    row_key, key = jax.random.split(check_rng_key(rng_key))
+    row_key, key = jax.random.split(rng_key)
     targets, points, z = _read(y, x, given)
     count(num_permutations, "num_permutations")
     count(max_rows, "max_rows", 3)
-    check_type(kernel, "kernel", ("AbstractKernel", "None"))
-    check_type(given_kernel, "given_kernel", ("AbstractKernel", "None"))
     if points.shape[0] > max_rows:
         rows = jax.random.choice(row_key, points.shape[0], (max_rows,), replace=False)
         targets, points, z = targets[rows], points[rows], None if z is None else z[rows]

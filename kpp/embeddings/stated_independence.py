@@ -12,7 +12,7 @@ from kpp.embeddings.mean_independence import MeanIndependenceTest, mean_independ
 from kpp.kernels import AbstractKernel
 from kpp.tables import Schema, as_frame, check_columns
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import check_type, one_of
+from kpp.validation import one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,6 @@ def independence_test(
     """
     one_of(tested, "tested", ("mean", "distribution"))
     frame = as_frame(frame, "frame")
-    check_type(independence, "independence", ("Independence",))
     if not independence.of:
         raise ValueError(f"`independence` must say what the outcome is independent of, got {independence}")
     if tested == "distribution":

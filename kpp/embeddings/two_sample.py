@@ -21,7 +21,7 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.memory import check_count, check_matrices
 from kpp.typing import Numbers, Points, RngKey
-from kpp.validation import as_points, check_rng_key, check_type, count
+from kpp.validation import as_points, count
 
 __all__ = ["TwoSampleTest", "two_sample_test", "witness"]
 
@@ -111,8 +111,6 @@ def two_sample_test(
         Gretton et al., A kernel two-sample test, 2012, equation (3) and section 5; Phipson and Smyth, Permutation
         p-values should never be zero, 2010, equation (2).
     """
-    check_rng_key(rng_key)
-    check_type(kernel, "kernel", ("AbstractKernel",))
     first = as_points(first, "first")
     second = as_points(second, "second", num_features=first.shape[1])
     for name, sample in (("first", first), ("second", second)):

@@ -80,8 +80,6 @@ def check_dataset(dataset: xr.Dataset) -> None:
 
     Arrays of Dask are not computed. The data may be NaN, for features that stand for several columns.
     """
-    if not isinstance(dataset, xr.Dataset):
-        raise TypeError(f"`dataset` must be an xarray.Dataset, got a {type(dataset).__name__}")
     variables = dataset.variables
     missing = [name for name in (*REQUIRED, "feature") if name not in variables]
     if missing:

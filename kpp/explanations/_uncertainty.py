@@ -12,7 +12,7 @@ from kpp.explanations._build import SAMPLE_DIMS
 from kpp.plots.intervals import IntervalKind, check_probability, credible_interval
 from kpp.random import standard_normal
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import count
 
 # Bisection halves the bracket of a quantile; 60 halvings reach the rounding error of float64.
 _HALVINGS = 60
@@ -151,9 +151,7 @@ def _mixture_quantile(mean: xr.DataArray, scale: xr.DataArray, tail: float) -> x
 
 def sample(dataset: xr.Dataset, rng_key: RngKey, n: int) -> xr.Dataset:
     """Return a dataset with draws from the Gaussian law; see `Explanation.sample`."""
-    rng_key = check_rng_key(rng_key)
-    if n < 1:
-        raise ValueError(f"`n` must be at least 1, got {n}")
+    count(n, "n")
     if "covariance" not in dataset:
         held = "only variances, which do not say how features vary together" if "variance" in dataset else "none"
         raise ValueError(f"`sample` needs the covariance of a Gaussian law; the explanation holds {held}")

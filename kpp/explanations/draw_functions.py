@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from kpp.explanations.estimator_functions import as_frame
 from kpp.tables import Schema, read_points
+from kpp.typing import PointFunction
 
 __all__ = ["DrawFunction"]
 
@@ -40,14 +41,12 @@ class DrawFunction:
 
     def __init__(
         self,
-        function: Any,
+        function: PointFunction,
         draw_axes: str | Sequence[str] = _SAMPLE_DIMS,
         *,
         table: Any = None,
         output_names: Sequence[str] | None = None,
     ) -> None:
-        if not callable(function):
-            raise TypeError(f"`function` must be a function from points to predictions, got {type(function).__name__}")
         axes = (draw_axes,) if isinstance(draw_axes, str) else tuple(draw_axes)
         if sorted(axes) not in (["chain"], ["draw"], ["chain", "draw"]):
             raise ValueError(

@@ -24,10 +24,9 @@ from kpp.kernels import (
     point_rows,
 )
 from kpp.memory import check_count
-from kpp.priors import is_prior
 from kpp.random import standard_normal
+from kpp.supports import is_prior
 from kpp.typing import Leaf, RngKey
-from kpp.validation import check_rng_key
 
 __all__ = ["RandomFourier"]
 
@@ -94,7 +93,7 @@ class RandomFourier(AbstractFeatureKernel):
         if isinstance(kernel, Matern) and is_prior(kernel.nu):
             raise TypeError("the `nu` of a Matern `kernel` must be a number, because the frequencies depend on it")
         check_count(num_frequencies, "num_frequencies", num_features)
-        normal_key, scale_key = jax.random.split(check_rng_key(rng_key))
+        normal_key, scale_key = jax.random.split(rng_key)
         frequencies = standard_normal(normal_key, (num_frequencies, num_features))
         degrees = 2 * kernel.nu if isinstance(kernel, Matern) else _DEGREES.get(type(kernel))
         if degrees is not None:

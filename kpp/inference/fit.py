@@ -31,7 +31,7 @@ from kpp.programs import release_programs
 from kpp.tables import Schema
 from kpp.threads import one_blas_thread
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, count, one_of
+from kpp.validation import count, one_of
 
 __all__ = ["Fit"]
 
@@ -90,7 +90,7 @@ class Fit:
         """
         _check_draws(count(num_prior_samples, "num_prior_samples", 0), "num_prior_samples", data)
         _check_draws(getattr(inference, "num_samples", 1), "num_samples", data)
-        keys = jax.random.split(check_rng_key(rng_key), 3)
+        keys = jax.random.split(rng_key, 3)
         posterior = inference.run(keys[0], model.numpyro_model, data)
         fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
         return fit._with_groups(keys[1], posterior, _FixedGroups(fit, keys[2], num_prior_samples))
@@ -177,7 +177,7 @@ class Fit:
         Returns:
             The draws, with dims (sample, instance), and those of an observation if it is not one number.
         """
-        pick_key, draw_key = jax.random.split(check_rng_key(rng_key))
+        pick_key, draw_key = jax.random.split(rng_key)
         total = self.num_chains * self.num_draws
         points = self._read(x, unseen)
         check_count(count(num_samples, "num_samples"), "num_samples", _num_rows(points))
@@ -208,7 +208,7 @@ class Fit:
             ValueError: If `x` does not fit the training data.
         """
         points = self._read(x, unseen)
-        shared = (self._arguments, self.data, points, check_rng_key(rng_key))
+        shared = (self._arguments, self.data, points, rng_key)
         values = unflatten_draws(self._over_draws(per_draw.draw_predictive, shared, "predictions"), self._shape)
         dims = (*SAMPLE_DIMS, "instance", *self.model.predictive_dims().get("y", ()))
         naming = Naming(self._naming.feature_names, values.shape[2], coordinates=self.model.coordinates())
@@ -292,7 +292,7 @@ class Fit:
             TypeError: If the inference does not keep a distribution to draw from (NUTS, MAP).
         """
         _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
-        keys = jax.random.split(check_rng_key(rng_key))
+        keys = jax.random.split(rng_key)
         posterior = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
         fresh = self._replace_draws(posterior.samples, posterior.state)
         return fresh._with_groups(keys[1], posterior, _FixedGroups(self))
@@ -312,7 +312,7 @@ class Fit:
             TypeError: If the inference has no chains.
         """
         _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
-        keys = jax.random.split(check_rng_key(rng_key))
+        keys = jax.random.split(rng_key)
         posterior = self.inference.resume(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
         further = self._replace_draws(posterior.samples, posterior.state)
         further = further._with_groups(keys[1], posterior, _FixedGroups(self))

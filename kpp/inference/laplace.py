@@ -29,7 +29,7 @@ from kpp.inference.example_models import linear_regression, regression_data
 from kpp.inference.optimum import Density, Optimum, check_search, compile_objective, find_mode
 from kpp.threads import num_cores
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import check_rng_key, count
+from kpp.validation import count
 
 __all__ = ["Laplace"]
 
@@ -99,7 +99,6 @@ class Laplace(AbstractInference):
         Raises:
             ConvergenceError: If no start converged, or the Hessian H is not positive definite at the mode.
         """
-        rng_key = check_rng_key(rng_key)
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "Laplace")
         if fixed is not None:
@@ -128,7 +127,7 @@ class Laplace(AbstractInference):
         fixed = without_latents(numpyro_model, data, sites, "Laplace")
         if fixed is not None:
             return fixed
-        init_key, draw_key = jax.random.split(check_rng_key(rng_key))
+        init_key, draw_key = jax.random.split(rng_key)
         density = Density(init_key, numpyro_model, data, sites)
         return _draw(density, draw_key, num_samples, data, state, {"inference": "Laplace"}, bool(self.importance))
 

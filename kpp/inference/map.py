@@ -13,7 +13,6 @@ from kpp.inference.base import AbstractInference, Data, NumpyroModel, Posterior,
 from kpp.inference.example_models import linear_regression, regression_data
 from kpp.inference.optimum import Density, check_search, compile_objective, find_mode
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import check_rng_key
 
 __all__ = ["MAP"]
 
@@ -57,7 +56,6 @@ class MAP(AbstractInference):
         Raises:
             ConvergenceError: If no start converged.
         """
-        rng_key = check_rng_key(rng_key)
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "MAP")
         if fixed is not None:

@@ -29,7 +29,7 @@ from kpp.inference.example_models import linear_regression, regression_data
 from kpp.inference.optimum import with_units
 from kpp.inference.subsampling import density_spread, subsampling_nuts
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, count, one_of
+from kpp.validation import count, one_of
 
 __all__ = ["MCMC"]
 
@@ -120,7 +120,6 @@ class MCMC(AbstractInference):
             ValueError: If `num_chains` does not fit an ensemble, or the model has no plate for "hmcecs".
             kpp.inference.ConvergenceError: If "hmcecs" does not find the mode.
         """
-        rng_key = check_rng_key(rng_key)
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "MCMC")
         if fixed is not None:

@@ -20,7 +20,7 @@ from kpp.posteriors import GPPosterior
 from kpp.programs import release_programs
 from kpp.tables import Schema
 from kpp.typing import Points, RngKey
-from kpp.validation import check_rng_key, check_type, count
+from kpp.validation import count
 
 __all__ = ["AbstractModel"]
 
@@ -217,11 +217,9 @@ class AbstractModel(AbstractModule):
             TypeError: If `rng_key` is not a JAX random key, or `inference` is not an inference.
             ValueError: If the data are invalid.
         """
-        rng_key = check_rng_key(rng_key)
         refuse_forked_process()
         release_programs()
         inference = NUTS() if inference is None else inference
-        check_type(inference, "inference", ("AbstractInference",))
         count(num_prior_samples, "num_prior_samples", 0)
         model, data, schema = self.prepare(x, y, **options)
         return Fit.run(rng_key, model, data, schema, inference, num_prior_samples)

@@ -28,7 +28,7 @@ from kpp.inference.example_models import regression_data, regression_through_fea
 from kpp.inference.optimum import initial_values
 from kpp.inference.svi import check_bound, mean_of_last, with_cosine_decay
 from kpp.typing import RngKey
-from kpp.validation import between, check_rng_key, count, positive
+from kpp.validation import between, count, positive
 
 __all__ = ["NaturalGradient"]
 
@@ -137,7 +137,7 @@ class NaturalGradient(AbstractInference):
             TypeError: If the model does not observe a `kpp.gp.FeatureObservations`, or has deterministic sites.
             ConvergenceError: If the bound became NaN or infinite.
         """
-        init_key, fit_key, draw_key = jax.random.split(check_rng_key(rng_key), 3)
+        init_key, fit_key, draw_key = jax.random.split(rng_key, 3)
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NaturalGradient")
         if fixed is not None:
             return fixed
@@ -170,7 +170,6 @@ class NaturalGradient(AbstractInference):
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         """Make new draws from the fitted law; see `AbstractInference.draw`."""
-        rng_key = check_rng_key(rng_key)
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NaturalGradient")
         if fixed is not None:
             return fixed

@@ -31,7 +31,7 @@ from kpp.inference.example_models import linear_regression, regression_data
 from kpp.inference.optimum import with_units
 from kpp.inference.starts import Starts, laplace_starts
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import between, check_rng_key, count, one_of
+from kpp.validation import between, count, one_of
 
 __all__ = ["NUTS"]
 
@@ -109,7 +109,6 @@ class NUTS(AbstractInference):
             ConvergenceError: If a chain finds no point of positive density to start from, or with ``init="laplace"`` no
                 mode is found.
         """
-        rng_key = check_rng_key(rng_key)
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "NUTS")
         if fixed is not None:
@@ -182,7 +181,7 @@ class NUTS(AbstractInference):
         if not state:
             raise TypeError("there are no chains to resume: the model has no latent sites")
         model, chains = CalledWith(numpyro_model).from_state(state)
-        keys = jax.random.split(check_rng_key(rng_key), state["step_size"].shape[0])
+        keys = jax.random.split(rng_key, state["step_size"].shape[0])
         nuts = dataclasses.replace(self, dense_mass=state["inverse_mass_matrix"].ndim == 3)
         return nuts._sample(model, data, _restart(nuts, model, keys, chains, data), 0, num_samples)
 

@@ -32,7 +32,7 @@ from kpp.inference.guides import (
 )
 from kpp.inference.optimum import with_units
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key, count, one_of, positive
+from kpp.validation import count, one_of, positive
 
 __all__ = ["SVI", "check_bound", "mean_of_last", "with_cosine_decay"]
 
@@ -99,7 +99,6 @@ class SVI(AbstractInference):
             TypeError: If `guide` is a function that does not return a guide.
             ValueError: If the guide lacks a latent site, or a flow is asked for a single number.
         """
-        rng_key = check_rng_key(rng_key)
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "SVI")
         if fixed is not None:
@@ -138,7 +137,6 @@ class SVI(AbstractInference):
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         """Make new draws from the fitted family; see `AbstractInference.draw`."""
-        rng_key = check_rng_key(rng_key)
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "SVI")
         if fixed is not None:

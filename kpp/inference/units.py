@@ -16,7 +16,7 @@ from numpyro.distributions import Distribution, Independent, constraints
 from numpyro.distributions.transforms import AffineTransform, IndependentTransform, biject_to
 from numpyro.primitives import Messenger
 
-from kpp.priors import is_real
+from kpp.supports import is_real
 from kpp.typing import AnyArray
 
 __all__ = ["in_units", "prior_scale"]

@@ -20,7 +20,6 @@ from kpp.jobs.store import JobStore
 from kpp.lazy import BlockTask, Layout, complete_all, first_block, read_blocks, run_block
 from kpp.tables import as_table
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
 
 __all__ = ["Units", "explain_to_store"]
 
@@ -85,8 +84,6 @@ def explain_to_store(
     target = Path(path)
     if not zarr_store.is_store(target):
         raise ValueError(f"`path` must end in .zarr, got {str(target)!r}")
-    if rng_key is not None:
-        check_rng_key(rng_key)
     if units is not None and "background" in options:
         options["background"] = units.points(options["background"])
     request = ExplainRequest(predictor, explainer, value_function, dict(options)).quiet()

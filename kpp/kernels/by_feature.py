@@ -18,7 +18,7 @@ from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.nonstationary import Linear
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.stationary import RBF, Matern12, Matern32
-from kpp.priors import is_prior
+from kpp.supports import is_prior
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 from kpp.wording import named
 

@@ -14,7 +14,6 @@ from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_varian
 from kpp.kernels.checks import check_points
 from kpp.kernels.parameters import check_in_unit_interval, check_non_negative, parameter, per_feature, scalar
 from kpp.typing import Leaf, RngKey
-from kpp.validation import check_rng_key
 
 __all__ = ["Categorical"]
 
@@ -68,6 +67,6 @@ class Categorical(AbstractProductKernel):
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
         """Yield instances with one correlation and with three, and codes of three categories."""
-        codes = jax.random.randint(check_rng_key(rng_key), (6, 3), 0, 3).astype(jnp.result_type(float))
+        codes = jax.random.randint(rng_key, (6, 3), 0, 3).astype(jnp.result_type(float))
         yield cls(correlation=0.3, variance=1.3), codes
         yield cls(correlation=jnp.array([0.0, 0.5, 1.0])), codes

@@ -20,7 +20,7 @@ from kpp.kernels.checks import example_points
 from kpp.kernels.parameters import show
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
-from kpp.priors import is_prior
+from kpp.supports import is_prior
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import positive
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
-from kpp.priors import is_prior
+from kpp.supports import is_prior
 from kpp.typing import Leaf, Points, RngKey
 from kpp.validation import count
 

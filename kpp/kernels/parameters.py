@@ -22,7 +22,7 @@ from numpyro.distributions import Distribution, ExpandedDistribution, Independen
 
 from kpp.handler_stack import separate_threads
 from kpp.notebook import Html, escaped, items, panel
-from kpp.priors import check_prior_shape, check_prior_support, is_prior
+from kpp.supports import check_prior_shape, check_prior_support, is_prior
 from kpp.typing import Leaf, Points
 from kpp.validation import at_least, between, finite_arrays, is_concrete, positive, refuse_non_finite
 

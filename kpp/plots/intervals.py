@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 import xarray as xr
 
+from kpp.validation import between
+
 __all__ = ["IntervalKind", "check_probability", "credible_interval", "describe_interval"]
 
 #: "eti": equal-tailed, the same probability left out on either side; "hdi": highest density, the narrowest interval.
@@ -64,8 +66,7 @@ def check_probability(probability: float, kind: str) -> None:
     Raises:
         ValueError: If one of them is invalid; the message shows the argument and its value.
     """
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"`probability` must lie between 0 and 1, got {probability!r}")
+    between(probability, "probability", 0.0, 1.0, ends=False)
     if kind not in ("eti", "hdi"):
         raise ValueError(f"`kind` must be 'eti' (equal-tailed) or 'hdi' (highest density), got {kind!r}")
 

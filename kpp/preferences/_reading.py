@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kpp.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
-from kpp.validation import as_points, as_targets, check_same_rows, check_type, refuse_masked
+from kpp.validation import as_points, as_targets, check_same_rows, refuse_masked
 
 __all__: list[str] = []
 
@@ -33,10 +33,8 @@ def numbers_of(values: object, name: str, num_rows: int | None = None) -> np.nda
 
 def outcomes(y: object, tie: float | int | None) -> np.ndarray:
     """Return labels as 1 (won), 0 (lost) and 0.5 (tie)."""
-    if tie is not None:
-        check_type(tie, "tie", ("float",))
-        if tie == 1:
-            raise ValueError("`tie` must differ from 1, the label of a win, got 1")
+    if tie == 1:
+        raise ValueError("`tie` must differ from 1, the label of a win, got 1")
     labels = np.asarray(as_targets(y), dtype=float)
     tied = np.zeros(labels.shape, bool) if tie is None else labels == tie
     found = np.unique(labels[~tied])
@@ -220,8 +218,6 @@ def flags(table: Any, column: str, name: str) -> np.ndarray:
 
 def columns(table: Any, chosen: Sequence[str], name: str) -> Any:
     """Return some columns of a data frame, or None if none are chosen."""
-    if isinstance(chosen, str):
-        raise ValueError(f"columns of `{name}` must be a list of names, got the text {chosen!r}; write [{chosen!r}]")
     if not is_table(table):
         raise ValueError(f"`{name}` must be a data frame, got {type(table).__name__}")
     check_columns(table.columns, chosen, name)

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from kpp.preferences import _matrices, _refinement
 from kpp.preferences.matches import Matches
 from kpp.typing import Numbers, RngKey
-from kpp.validation import as_finite_array, as_targets, check_rng_key, check_same_rows, check_type, count, one_of
+from kpp.validation import as_finite_array, as_targets, check_rng_key, check_same_rows, count, one_of
 
 __all__ = [
     "ClusterChoice",
@@ -63,10 +63,8 @@ def comparable_clusters(
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, AISTATS 2022, section
         3.2.
     """
-    check_rng_key(rng_key)
     matrix = _matrices.skew(preference_matrix, "preference_matrix")
     _check_num_clusters(num_clusters, len(matrix))
-    check_type(refine, "refine", ("bool",))
     rows, seed = _leading_vectors(matrix, num_clusters), _seed(rng_key)
     if not refine:
         return _in_order(_k_means(rows, num_clusters, seed, starts=_STARTS))
@@ -179,7 +177,6 @@ def choose_num_clusters(
         ValueError: If the matrix is not skew-symmetric or is zero, there is nothing to try, or the criterion is
             unknown.
     """
-    check_rng_key(rng_key)
     matrix = _matrices.skew(preference_matrix, "preference_matrix")
     one_of(criterion, "criterion", ("explained", "gap"))
     count(max_num_clusters, "max_num_clusters")

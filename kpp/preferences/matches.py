@@ -25,7 +25,7 @@ from kpp.preferences.notebook import matches_html
 from kpp.serialization import data_class
 from kpp.tables import Schema, as_frame, read_points
 from kpp.typing import AnyArray, Numbers, RngKey
-from kpp.validation import check_array, check_rng_key, check_same_rows, check_type, is_concrete
+from kpp.validation import check_array, check_same_rows, is_concrete, one_of
 
 __all__ = ["Matches"]
 
@@ -457,9 +457,7 @@ class Matches(eqx.Module):
         Raises:
             ValueError: If `by` is unknown, or a part would be empty.
         """
-        if by not in ("match", "pair"):
-            raise ValueError(f"`by` must be 'match' or 'pair', got {by!r}")
-        check_type(train_fraction, "train_fraction", ("float",))
+        one_of(by, "by", ("match", "pair"))
         rows, y = self.single_matches()
         unit = np.arange(len(rows))
         if by == "pair":
@@ -468,7 +466,7 @@ class Matches(eqx.Module):
         size = round(train_fraction * total) if 0 < train_fraction < 1 else 0
         if not 0 < size < total:
             raise ValueError(f"`train_fraction` must leave something in both parts of {total}, got {train_fraction}")
-        shuffled = np.asarray(jax.random.permutation(check_rng_key(rng_key), total))
+        shuffled = np.asarray(jax.random.permutation(rng_key, total))
         chosen = np.isin(unit, shuffled[:size])
         return self._part(rows[chosen], y[chosen]), self._part(rows[~chosen], y[~chosen])
 

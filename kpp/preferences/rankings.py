@@ -25,7 +25,7 @@ from kpp.preferences.matches import Levels, Matches
 from kpp.serialization import data_class
 from kpp.tables import Schema, read_points
 from kpp.typing import RngKey
-from kpp.validation import check_array, check_rng_key, check_same_rows, check_type, refuse_masked
+from kpp.validation import check_array, check_same_rows, refuse_masked
 
 __all__ = ["Rankings"]
 
@@ -328,14 +328,13 @@ class Rankings(eqx.Module):
         Raises:
             ValueError: If a part would be empty.
         """
-        check_type(train_fraction, "train_fraction", ("float",))
         size = round(train_fraction * self.num_rankings) if 0 < train_fraction < 1 else 0
         if not 0 < size < self.num_rankings:
             raise ValueError(
                 f"`train_fraction` must leave something in both parts of {self.num_rankings} rankings, got "
                 f"{train_fraction}"
             )
-        shuffled = np.asarray(jax.random.permutation(check_rng_key(rng_key), self.num_rankings))
+        shuffled = np.asarray(jax.random.permutation(rng_key, self.num_rankings))
         return self.take(np.sort(shuffled[:size])), self.take(np.sort(shuffled[size:]))
 
 

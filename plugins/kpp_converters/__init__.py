@@ -6,20 +6,16 @@ imports a library of these: a function does, when a model of the library has com
 
 from __future__ import annotations
 
-import lazy_loader
-
 import kpp
+from kpp.exports import lazy_exports
 
-__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 
 
 @kpp.hookimpl
 def register_converters() -> dict[str, type]:
     """Register the converters of this package."""
-    from kpp_converters.from_botorch import BoTorchConverter
-    from kpp_converters.from_gpjax import GPJaxConverter
-    from kpp_converters.from_gpytorch import GPyTorchConverter
-    from kpp_converters.from_tinygp import TinygpConverter
+    from kpp_converters import BoTorchConverter, GPJaxConverter, GPyTorchConverter, TinygpConverter
 
     return {
         "botorch": BoTorchConverter,
@@ -27,7 +23,3 @@ def register_converters() -> dict[str, type]:
         "gpytorch": GPyTorchConverter,
         "tinygp": TinygpConverter,
     }
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # also the hooks, which the registry looks up in this module

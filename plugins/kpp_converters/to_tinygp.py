@@ -27,7 +27,6 @@ from kpp.kernels import (
     Selected,
     Sum,
 )
-from kpp.validation import check_type
 
 if TYPE_CHECKING:
     import tinygp
@@ -47,7 +46,6 @@ def kernel_to_tinygp(kernel: AbstractKernel) -> tinygp.kernels.Kernel:
     Returns:
         The kernel of tinygp; `kernel_from_tinygp` converts it back.
     """
-    check_type(kernel, "kernel", ("AbstractKernel",))
     return _convert(kernel, None)
 
 

@@ -5,17 +5,16 @@ Classes are listed in `__init__.pyi` and loaded on first use, so that finding th
 
 from __future__ import annotations
 
-import lazy_loader
-
 import kpp
+from kpp.exports import lazy_exports
 
-__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 
 
 @kpp.hookimpl
 def register_kernels() -> dict[str, type]:
     """Register the kernel of this package."""
-    from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
+    from kpp_gpec import WeightedExponentialGeodesic
 
     return {"WeightedExponentialGeodesic": WeightedExponentialGeodesic}
 
@@ -23,11 +22,6 @@ def register_kernels() -> dict[str, type]:
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
     """Register the explainers of this package."""
-    from kpp_gpec.gpec import GPEC
-    from kpp_gpec.naive import NaiveGP
+    from kpp_gpec import GPEC, NaiveGP
 
     return {"gpec": GPEC, "naive-gp": NaiveGP}
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # also the hooks, which the registry looks up in this module

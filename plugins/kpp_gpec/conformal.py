@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from kpp.explanations import Explanation
 from kpp.typing import RngKey
-from kpp.validation import check_rng_key
 from kpp.validation import probability as check_probability
 from kpp_gpec.fitted import FittedGPEC
 
@@ -86,7 +85,7 @@ def conformal_check(
             f"`explanation` must have at least {least} rows to calibrate `probability` {probability} on, and one to "
             f"test it on, got {num_calibration} and {num_rows - num_calibration}"
         )
-    order = np.asarray(jax.random.permutation(check_rng_key(rng_key), num_rows))
+    order = np.asarray(jax.random.permutation(rng_key, num_rows))
     first, second = scores.isel(instance=order[:num_calibration]), scores.isel(instance=order[num_calibration:])
     quantile = float(scipy.special.ndtri((1 + probability) / 2))
     ranked = np.sort(first.transpose("instance", ...).values, axis=0)[rank - 1]

@@ -18,12 +18,12 @@ from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explana
 from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, at_least, check_rng_key, count, one_of, positive
+from kpp.validation import as_finite_array, at_least, check_rng_key, check_type, count, one_of, positive
 from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
-from kpp_gpec.boundary.sampler import AbstractBoundarySampler, BoundarySample
+from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted import FittedGPEC
 from kpp_gpec.fitted_output import FittedOutput, build_geodesic
 from kpp_gpec.noisy_explanations import check_noise
@@ -135,8 +135,7 @@ class GPEC(AbstractPointsExplainer):
             )
         if not (self.feature_covariance is None or isinstance(self.feature_covariance, str) or self.variance is None):
             raise ValueError("give `variance` or a matrix `feature_covariance`, not both")
-        if not (self.boundary is None or isinstance(self.boundary, AbstractBoundarySampler)):
-            raise TypeError(f"`boundary` must be a sampler of boundaries or None, got {self.boundary!r}")
+        check_type(self.boundary, "boundary", ("AbstractBoundarySampler", "None"))
         for name in ("decay", "concentration"):
             value = getattr(self, name)
             if value is not None:

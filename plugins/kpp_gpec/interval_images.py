@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from kpp import Explanation
+from kpp.validation import as_points, check_same_rows
 from kpp.validation import probability as check_probability
 from kpp_gpec.superpixels import image_shape
 
@@ -86,6 +87,7 @@ def plot_interval_bounds(
     count = explanation.values.sizes["instance"]
     pictures = _pictures(images, shape, count)
     names = [output] * count if output is None or isinstance(output, str) else list(output)
+    check_same_rows(count, len(names), "explanation", "output")
     bounds = {name: interval_bounds(explanation, shape, probability=probability, output=name) for name in set(names)}
     figure, axes = plt.subplots(3, count, figsize=(0.6 + 1.4 * count, 4.6), squeeze=False, layout="constrained")
     for i, name in enumerate(names):
@@ -137,8 +139,7 @@ def _group_of_features(explanation: Explanation, count: int) -> np.ndarray:
 def _pictures(images: ArrayLike, shape: Sequence[int], count: int) -> np.ndarray:
     """Return images (p, h, w), or (p, h, w, c) with several channels."""
     height, width, channels = image_shape(shape)
-    array = np.asarray(images, dtype=float)
-    if array.shape != (count, height * width * channels):
-        raise ValueError(f"`images` must have shape {(count, height * width * channels)}, got {array.shape}")
+    array = np.asarray(as_points(images, "images", num_features=height * width * channels))
+    check_same_rows(count, len(array), "explanation", "images")
     pictures = array.reshape(count, height, width, channels)
     return pictures[..., 0] if channels == 1 else pictures

@@ -21,7 +21,7 @@ __all__ = ["grid_superpixels", "label_groups", "slic_superpixels"]
 _Shape = Sequence[int]
 
 
-def grid_superpixels(shape: _Shape, patch: int | tuple[int, int]) -> dict[str, list[int]]:
+def grid_superpixels(shape: _Shape, patch: int | Sequence[int]) -> dict[str, list[int]]:
     """Divide images by a regular grid.
 
     Args:
@@ -35,10 +35,10 @@ def grid_superpixels(shape: _Shape, patch: int | tuple[int, int]) -> dict[str, l
         ValueError: If `shape` is not the shape of an image, or `patch` is not between 1 and its sides.
     """
     height, width, _ = image_shape(shape)
-    tall, wide = (patch, patch) if isinstance(patch, int) else patch
-    if not (1 <= tall <= height and 1 <= wide <= width):
+    sides = np.ravel([patch, patch] if np.ndim(patch) == 0 else patch)
+    if len(sides) != 2 or not (1 <= sides[0] <= height and 1 <= sides[1] <= width):
         raise ValueError(f"`patch` must be between 1 and the sides {(height, width)} of the images, got {patch}")
-    rows, columns = np.arange(height) // tall, np.arange(width) // wide
+    rows, columns = np.arange(height) // sides[0], np.arange(width) // sides[1]
     across = columns[-1] + 1
     groups = label_groups(rows[:, None] * across + columns[None], shape)
     return {f"patch {k // across},{k % across}": members for k, members in enumerate(groups.values())}

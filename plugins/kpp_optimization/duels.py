@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from kpp.preferences import Matches
 from kpp.tables import read_points
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, check_rng_key, count, one_of
+from kpp.validation import as_finite_array, count, one_of
 
 __all__ = ["DuelSearch", "expected_best_utility", "search_by_duels", "thompson_duel"]
 
@@ -93,7 +93,7 @@ def search_by_duels(
     count(num_initial, "num_initial", most=num_duels, most_is="`num_duels`")
     matches, utilities = _no_matches(points), np.zeros((1, len(points)))
     rows = []
-    for number, key in enumerate(jax.random.split(check_rng_key(rng_key), num_duels), start=1):
+    for number, key in enumerate(jax.random.split(rng_key, num_duels), start=1):
         choose_key, believe_key = jax.random.split(key)
         first, second = (_random_duel if number <= num_initial else choose)(choose_key, utilities)
         won = _outcome(duel(points[first], points[second]))
@@ -126,7 +126,7 @@ def thompson_duel(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, int]:
         ValueError: If the draws are not finite or not of shape (s, p) with at least two candidates.
     """
     draws = _read_draws(utilities)
-    one, other = np.asarray(jax.random.randint(check_rng_key(rng_key), (2,), 0, len(draws)))
+    one, other = np.asarray(jax.random.randint(rng_key, (2,), 0, len(draws)))
     first = int(np.argmax(draws[one]))
     rest = np.where(np.arange(draws.shape[1]) == first, -np.inf, draws[other])
     return first, int(np.argmax(rest))
@@ -156,7 +156,7 @@ def expected_best_utility(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, i
     expected = np.array([np.maximum(draws[:, [i]], draws).mean(axis=0) for i in range(num_candidates)])
     expected[np.tril_indices(num_candidates)] = -np.inf
     highest = np.argwhere(expected == expected.max())
-    first, second = highest[int(jax.random.randint(check_rng_key(rng_key), (), 0, len(highest)))]
+    first, second = highest[int(jax.random.randint(rng_key, (), 0, len(highest)))]
     return int(first), int(second)
 
 
@@ -197,10 +197,10 @@ def _count(matches: Matches, first: int, second: int, won: int) -> Matches:
 
 def _outcome(value: object) -> int:
     """Return 1 or 0, or raise ValueError for another result of `duel`."""
-    number = float(np.asarray(value, dtype=float).reshape(()))
-    if number not in (0.0, 1.0):
+    number = np.asarray(value)
+    if number.size != 1 or number.item() not in (0, 1):
         raise ValueError(f"`duel` must give 1 where the first point wins and 0 where it loses, got {value}")
-    return int(number)
+    return int(number.item())
 
 
 def _utilities(preferences: ArrayLike, num_candidates: int) -> Float[np.ndarray, "s p"]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from kpp.lazy import map_numbers
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, check_rng_key, check_type, count
+from kpp.validation import as_finite_array, count
 from kpp_optimization.search import Search
 
 __all__ = ["regret", "regrets", "replicate"]
@@ -98,16 +98,13 @@ def replicate(
 
     Raises:
         RuntimeError: If the scheduler of Dask is gone.
-        TypeError: If `run` is not a function, or cannot be sent to a worker, or `progress` is no boolean.
+        TypeError: If `run` is not a function, or cannot be sent to a worker.
         ValueError: If a number is below 1.
         Exception: Any error of `run`, with a note that names the replication.
     """
-    if not callable(run):
-        raise TypeError(f"`run` must be a function of a random key and a number, got {type(run).__name__}")
     count(num_replications, "num_replications")
     count(num_workers, "num_workers")
-    check_type(progress, "progress", ("bool",))
-    keys = jax.random.split(check_rng_key(rng_key), num_replications)
+    keys = jax.random.split(rng_key, num_replications)
     return map_numbers(
         lambda number: run(keys[number], number),
         num_replications,

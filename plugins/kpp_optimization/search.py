@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from kpp.tables import read_points
 from kpp.typing import RngKey
-from kpp.validation import at_least, check_rng_key, count, one_of
+from kpp.validation import at_least, count, one_of
 from kpp_optimization.belief import Belief, MixtureBelief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 
@@ -109,7 +109,7 @@ def optimize(
     points, schema = read_points(candidates, name="candidates")
     _check(direction, num_queries, num_initial, noise_variance, budget, min_improvement, len(points))
     _refuse_reserved(schema.feature_names)
-    priority = np.asarray(jax.random.permutation(check_rng_key(rng_key), len(points)))
+    priority = np.asarray(jax.random.permutation(rng_key, len(points)))
     state = _State(points, prior, 1.0 if direction == "minimize" else -1.0, noise_variance)
     costs = _costs(cost, points)
     rows: list[dict[str, Any]] = []

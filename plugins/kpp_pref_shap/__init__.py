@@ -5,18 +5,16 @@ Classes are listed in `__init__.pyi` and loaded on first use, so that finding th
 
 from __future__ import annotations
 
-import lazy_loader
-
 import kpp
+from kpp.exports import lazy_exports
 
-__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 
 
 @kpp.hookimpl
 def register_value_functions() -> dict[str, type]:
     """Register the value functions of this package."""
-    from kpp_pref_shap.context_game import PreferentialContext
-    from kpp_pref_shap.item_game import PreferentialItems
+    from kpp_pref_shap import PreferentialContext, PreferentialItems
 
     return {"preferential-items": PreferentialItems, "preferential-context": PreferentialContext}
 
@@ -24,10 +22,6 @@ def register_value_functions() -> dict[str, type]:
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
     """Register the explainer of this package."""
-    from kpp_pref_shap.explainer import PrefShap
+    from kpp_pref_shap import PrefShap
 
     return {"pref-shap": PrefShap}
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # also the hooks, which the registry looks up in this module

@@ -71,9 +71,9 @@ def as_utility(function: RKHSFunction) -> RKHSFunction:
     Raises:
         TypeError: If the kernel is not `Preferential`: other functions need not have a utility.
     """
-    if not isinstance(function, RKHSFunction) or not isinstance(function.kernel, Preferential):
-        kind = function.kernel if isinstance(function, RKHSFunction) else function
-        raise TypeError(f"`function` must have the kernel Preferential to have a utility, got {type(kind).__name__}")
+    if not isinstance(function.kernel, Preferential):
+        kind = type(function.kernel).__name__
+        raise TypeError(f"`function` must have the kernel Preferential to have a utility, got {kind}")
     points = jnp.concatenate([function.points[..., 0, :], function.points[..., 1, :]], axis=-2)
     coefficients = _with_both_signs(function.coefficients)
     return RKHSFunction(function.kernel.kernel, points, coefficients, batch_shape=function.batch_shape)

@@ -5,21 +5,16 @@ Classes are listed in `__init__.pyi` and loaded on first use, so that finding th
 
 from __future__ import annotations
 
-import lazy_loader
-
 import kpp
+from kpp.exports import lazy_exports
 
-__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 
 
 @kpp.hookimpl
 def register_explainers() -> dict[str, type]:
     """Register the explainers of this package."""
-    from kpp_surrogates.bayes_shap import BayesSHAP
-    from kpp_surrogates.cxplain import CXPlain
-    from kpp_surrogates.lime import LIME, BayesLIME
-    from kpp_surrogates.shap_explainer import ShapExplainer
-    from kpp_surrogates.shapley import KernelSHAP, ShapleySampling
+    from kpp_surrogates import LIME, BayesLIME, BayesSHAP, CXPlain, KernelSHAP, ShapExplainer, ShapleySampling
 
     return {
         "bayes-lime": BayesLIME,
@@ -30,7 +25,3 @@ def register_explainers() -> dict[str, type]:
         "shap": ShapExplainer,
         "shapley-sampling": ShapleySampling,
     }
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # also the hooks, which the registry looks up in this module

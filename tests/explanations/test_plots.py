@@ -210,7 +210,7 @@ WRONG = [
     ("beeswarm", {"output": "maybe"}, "got 'maybe'", True),
     ("bar", {"output": "yes"}, "`output` goes with several outputs", False),
     ("bar", {"max_features": 0}, "`max_features` must be at least 1", False),
-    ("bar", {"probability": 95.0}, "`probability` must lie between 0 and 1", False),
+    ("bar", {"probability": 95.0}, "`probability` must be between 0 and 1", False),
     ("scatter", {"feature": "bmj"}, "did you mean 'bmi'", False),
     ("scatter", {"feature": "bmi", "color": "agee"}, "did you mean 'age'", False),
 ]

@@ -109,7 +109,7 @@ def test_a_bad_probability_or_kind_is_refused(arguments, message):
 
 def test_intervals_check_their_probability(make):
     for explanation in (make(True), make(law="variance")):
-        with pytest.raises(ValueError, match="`probability` must lie between 0 and 1, got 1.5"):
+        with pytest.raises(ValueError, match="`probability` must be between 0 and 1, got 1.5"):
             explanation.interval(1.5)
 
 

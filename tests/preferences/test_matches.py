@@ -293,7 +293,7 @@ X = np.zeros((3, 2))
             lambda: Matches.create(X, [0, 1], [1, 2]).split(jax.random.key(0), 1.0),
             "`train_fraction` must leave something",
         ),
-        (lambda: Matches.create(X, [0, 1], [1, 2]).split(jax.random.key(0), 0.5, by="x"), "`by` must be 'match' or"),
+        (lambda: Matches.create(X, [0, 1], [1, 2]).split(jax.random.key(0), 0.5, by="x"), "`by` must be one of"),
         (
             lambda: Matches(*map(jnp.asarray, ([[0.0], [1.0]], [[1, 0]], [1.0], [0.0], [0.0]))),
             "`pairs` must hold two different numbers of the 2 items, the lower first",

@@ -21,12 +21,7 @@ def as_nodes(graph: MixedGraph, nodes: str | Collection[str], argument: str) -> 
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
-        TypeError: If `graph` is not a graph, or `nodes` is neither a name nor a collection.
     """
-    if not hasattr(graph, "position"):
-        raise TypeError(f"`graph` must be a kpp.causal.CausalDAG, got {type(graph).__name__}")
-    if not isinstance(nodes, Collection):
-        raise TypeError(f"`{argument}` must be the name of a node or a collection of names, got {nodes!r}")
     names = [nodes] if isinstance(nodes, str) else list(nodes)
     unknown = [name for name in names if not isinstance(name, Hashable) or name not in graph.position]
     if unknown:

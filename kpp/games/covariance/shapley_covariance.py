@@ -65,7 +65,7 @@ _MAX_ENTRIES = 2**25
 
 def shapley_covariance(
     value_function: object,
-    process: object,
+    process: GPPosterior | AbstractKernel,
     x: object,
     x_other: object = None,
     *,
@@ -196,12 +196,10 @@ def _read_players(groups: object, num_features: int, feature_names: Iterable[str
     return players
 
 
-def _as_posterior(process: object, background: Array) -> GPPosterior:
+def _as_posterior(process: GPPosterior | AbstractKernel, background: Array) -> GPPosterior:
     """Return the process as a posterior. A prior is a posterior without data, whose root has zero columns."""
     if isinstance(process, GPPosterior):
         return process
-    if not isinstance(process, AbstractKernel):
-        raise TypeError(f"`process` must be a GPPosterior or a kernel, got {type(process).__name__}")
     zero = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=background.dtype))
     return GPPosterior(zero, jnp.zeros((1, 0), dtype=background.dtype))
 

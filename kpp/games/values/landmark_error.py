@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.observational import Observational, proper_coalitions
 from kpp.typing import AnyArray, PointFunction, RngKey
 from kpp.validation import count
@@ -36,7 +35,7 @@ class LandmarkError(NamedTuple):
 
 
 def landmark_error(
-    value_function: AbstractValueFunction,
+    value_function: Observational,
     function: PointFunction,
     x: Float[AnyArray, "p d"],
     *,
@@ -69,8 +68,6 @@ def landmark_error(
         ValueError: If the game has no landmarks, or there are fewer than two features.
         TypeError: If the value function is not `Observational`, or a random key is needed and none is given.
     """
-    if not isinstance(value_function, Observational):
-        raise TypeError(f"`value_function` must be an Observational, got {type(value_function).__name__}")
     if value_function.landmarks is None:
         raise ValueError(
             "`value_function` must have landmarks to be compared with the exact game, got `landmarks` None"

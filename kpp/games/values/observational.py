@@ -47,13 +47,6 @@ _MATRICES = 2
 _OPTIONS = {"estimator": ("auto", "imputed", "embedded"), "end_points": ("exact", "raw"), "solver": ("cholesky", "cg")}
 
 
-def _as_kernel(kernel: object) -> AbstractKernel | None:
-    """Return a kernel or None unchanged; raise TypeError for anything else."""
-    if kernel is None or isinstance(kernel, AbstractKernel):
-        return kernel
-    raise TypeError(f"`kernel` must be a kernel or None, got {type(kernel).__name__}")
-
-
 def _as_landmarks(landmarks: Any) -> Float[Array, "b d"] | None:
     """Return landmarks as points; a number of them has been replaced by points before."""
     return None if landmarks is None else as_points(landmarks, "landmarks")
@@ -117,7 +110,7 @@ class Observational(AbstractWeighted):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
     regularization: Leaf = eqx.field(converter=parameter("regularization"), default=1e-4)
-    kernel: AbstractKernel | None = eqx.field(converter=_as_kernel, default=None)
+    kernel: AbstractKernel | None = None
     estimator: str = eqx.field(static=True, default="auto")
     end_points: str = eqx.field(static=True, default="exact")
     solver: str = eqx.field(static=True, default="cholesky")

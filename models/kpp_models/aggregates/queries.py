@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from kpp.inference import Data, Fit, Sample
 from kpp.typing import Numbers
+from kpp.validation import as_points
 from kpp_models.aggregates.aggregate_likelihoods import aggregate_likelihood
 from kpp_models.aggregates.conditional_mean import Places
 from kpp_models.aggregates.data import read_places
@@ -57,7 +58,7 @@ def aggregate_posterior(
             f"`fit` must be of a model of aggregates such as kpp_models.CMP, got {type(fit.model).__name__}"
         )
     places = _read(fit, covariates, source)
-    points = None if x is None else jnp.asarray(fit.schema.read(x) if fit.schema is not None else x)
+    points = None if x is None else as_points(fit.schema.read(x) if fit.schema is not None else x)
 
     def moments(
         model: AbstractAggregateModel, sample: Sample, data: Data, places: Places, points: Array | None

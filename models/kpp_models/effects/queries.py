@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from kpp.inference import AbstractModel, Data, Fit, Sample
 from kpp.typing import Numbers, RngKey
-from kpp.validation import check_rng_key
+from kpp.validation import as_points
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -41,7 +41,7 @@ def argmin_posterior(
     Raises:
         ValueError: If the grid or the number of draws is invalid.
     """
-    draws = fit.sample_predictive(check_rng_key(rng_key), grid, num_samples)
+    draws = fit.sample_predictive(rng_key, grid, num_samples)
     best = (-draws if not maximize else draws).argmax("instance")
     counts = np.bincount(best.values, minlength=draws.sizes["instance"])
     shares = draws.isel(sample=0, drop=True).copy(data=counts / num_samples)
@@ -91,4 +91,4 @@ def contrast(fit: Fit, x: Numbers, other: Numbers) -> xr.Dataset:
 
 
 def _read(fit: Fit, table: Numbers, name: str) -> Array:
-    return jnp.asarray(table if fit.schema is None else fit.schema.read(table, name))
+    return as_points(table if fit.schema is None else fit.schema.read(table, name), name)

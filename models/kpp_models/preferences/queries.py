@@ -19,7 +19,7 @@ from kpp.inference import Data, Fit, Sample
 from kpp.kernels import PaddedBags
 from kpp.preferences import Matches, Rankings
 from kpp.typing import AnyArray, Numbers, Points, RngKey
-from kpp.validation import as_points, as_targets, check_rng_key, check_same_rows
+from kpp.validation import as_points, as_targets, check_same_rows, count, probability
 from kpp_models.preferences.many_matches import AbstractPreferenceMachine
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
 from kpp_models.preferences.ranking_gp import RankingGP
@@ -62,8 +62,7 @@ def duel(fit: Fit, first: Items, second: Items, *, contexts: Numbers | None = No
         TypeError: If the fit is of another model.
         ValueError: If the items are invalid, or `level` is not between 0 and 1.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"`level` must be between 0 and 1, got {level}")
+    probability(level, "level")
     pairs = _pairs(fit, first, second, contexts)
     if isinstance(fit.model, AbstractPreferenceMachine):
         found = _in_blocks(fit, pairs)
@@ -127,8 +126,7 @@ def sample_preferences(
         ValueError: If the items are invalid, or `num_samples` is below 1.
     """
     _refuse_other_models(fit, AbstractPreferenceModel, RankingGP)
-    if num_samples < 1:
-        raise ValueError(f"`num_samples` must be at least 1, got {num_samples}")
+    count(num_samples, "num_samples")
     points, names = _items(fit, items)
     if isinstance(fit.model, RankingGP):
         utilities = np.stack(list(_draw_functions(fit, rng_key, _options(fit, points, context), num_samples)))
@@ -190,7 +188,7 @@ def _duel_of_one_draw(
 def _draw_functions(fit: Fit, rng_key: RngKey, points: PyTree, num_samples: int) -> Iterator[np.ndarray]:
     """Draw the values of the latent function at points jointly, from the draws of the posterior in turn."""
     total = fit.num_chains * fit.num_draws
-    pick_key, *keys = jax.random.split(check_rng_key(rng_key), num_samples + 1)
+    pick_key, *keys = jax.random.split(rng_key, num_samples + 1)
     order = np.asarray(jax.random.permutation(pick_key, total))
     flat = {name: np.asarray(value).reshape(total, *value.shape[2:]) for name, value in fit.draws.items()}
     for number, key in enumerate(keys):

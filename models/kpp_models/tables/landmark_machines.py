@@ -186,7 +186,7 @@ class AbstractLandmarkMachine(AbstractModule):
         if self.num_held_out == 0 and not self.chooses_without_rows:
             raise ValueError("`num_held_out` must be positive to choose from a grid by the error of rows held out")
         kernels, values = self._read_grid(grid)
-        keys = jax.random.split(check_rng_key(rng_key))
+        keys = jax.random.split(rng_key)
         if num_rows is not None:
             x, y = self._sample(keys[0], x, y, count(num_rows, "num_rows"))
         scores = []

@@ -30,7 +30,7 @@ from kpp.kernels import RBF, AbstractKernel, check_positive, parameter, point_ro
 from kpp.priors import is_prior, leaf_shape, substitute
 from kpp.tables import Schema
 from kpp.typing import Leaf, Points, RngKey
-from kpp.validation import as_finite_array, check_type, one_of
+from kpp.validation import as_finite_array, one_of
 from kpp_models.tables.inducing import (
     ADVICE,
     check_inducing,
@@ -92,7 +92,6 @@ class MultiLatentGP(AbstractModel):
 
     def __check_init__(self) -> None:
         """Raise an error if the likelihood, inducing points or a minibatch do not go with `latent`."""
-        check_type(self.likelihood, "likelihood", ("AbstractMultiLatentLikelihood",))
         one_of(self.latent, "latent", MULTI_LATENTS)
         if not is_prior(self.mean):
             as_finite_array(self.mean, "mean")

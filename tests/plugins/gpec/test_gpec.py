@@ -391,7 +391,7 @@ def test_published_settings(background, explanation):
         ({"min_noise_variance": -1.0}, ValueError, "`min_noise_variance`"),
         ({"decay": -1.0}, ValueError, "`decay` must be at least 0"),
         ({"max_landmarks": 0}, ValueError, "`max_landmarks` must be at least 1"),
-        ({"boundary": "bisection"}, TypeError, "`boundary` must be a sampler"),
+        ({"boundary": "bisection"}, TypeError, "`boundary` must be a boundary sampler"),
         ({"base_explainer": 3}, TypeError, "`base_explainer` must be a registered name or an explainer"),
         ({"background": np.ones(3)}, ValueError, "`background` must have shape"),
     ],

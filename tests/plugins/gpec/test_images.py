@@ -92,6 +92,19 @@ def test_what_does_not_fit_is_refused(explanation, options, message):
         interval_bounds(explanation, (2, 3), **options)
 
 
-def test_images_of_another_size_are_refused():
-    with pytest.raises(ValueError, match="`images` must have shape"):
-        plot_interval_bounds(explain(), np.zeros((2, 5)), (2, 3))
+@pytest.mark.parametrize(
+    ("images", "options", "message"),
+    [
+        (np.zeros((2, 5)), {}, "`images` must have 6 columns"),
+        (np.zeros((1, 6)), {}, "`explanation` and `images` must have the same number of rows, got 2 and 1"),
+        (np.full((2, 6), np.nan), {}, "`images` .*NaN"),
+        (
+            np.zeros((2, 6)),
+            {"output": ["a"]},
+            "`explanation` and `output` must have the same number of rows, got 2 and 1",
+        ),
+    ],
+)
+def test_images_and_outputs_that_do_not_fit_are_refused(images, options, message):
+    with pytest.raises(ValueError, match=message):
+        plot_interval_bounds(explain(), images, (2, 3), **options)

@@ -78,6 +78,7 @@ def test_explainers_read_the_groups():
     [
         (lambda: grid_superpixels((5,), 2), "`shape` must be"),
         (lambda: grid_superpixels((5, 6), 6), "`patch` must be between 1 and the sides"),
+        (lambda: grid_superpixels((5, 6), (2, 3, 1)), "`patch` must be between 1 and the sides"),
         (lambda: label_groups(np.zeros((2, 3), int), (3, 2)), "`labels` must have shape"),
         (lambda: slic_superpixels(np.zeros(12), (4, 4), 2), "`images` must have 16 columns"),
         (lambda: slic_superpixels(np.zeros(16), (4, 4), 17), "`num_superpixels` must be between 1 and 16"),

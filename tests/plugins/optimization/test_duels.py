@@ -101,6 +101,7 @@ def test_regret_falls_below_that_of_random_duels(acquisition, random_regrets):
         ({"acquisition": "best"}, "`acquisition` must be one of .'thompson', 'expected-best', 'random'., got 'best'"),
         ({"num_initial": 0}, "`num_initial` must be between 1 and 20 .`num_duels`., got 0"),
         ({"duel": lambda a, b: 0.5}, "`duel` must give 1 where the first point wins and 0 where it loses, got 0.5"),
+        ({"duel": lambda a, b: "a"}, "`duel` must give 1 where the first point wins and 0 where it loses, got a"),
         ({"believe": lambda key, matches: np.zeros((3, 4, 4))}, r"shape \(s, 31, 31\), got shape \(3, 4, 4\)"),
     ],
 )

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
+from kpp.validation import count, one_of
 from kpp_models.colliders.estimators.regressions import Regressor, additive_regression, fit_columns, predict_columns
 from kpp_models.colliders.estimators.statements import Statement
 
@@ -134,10 +135,8 @@ def fit_projection(
         Halperin, The product of projection operators, 1962; Buja, Hastie and Tibshirani, Linear smoothers and additive
         models, 1989, section 3 (the cycle).
     """
-    if several not in ("in-turn", "jointly"):
-        raise ValueError(f"`several` must be 'in-turn' or 'jointly', got {several!r}")
-    if max_cycles < 1:
-        raise ValueError(f"`max_cycles` must be at least 1, got {max_cycles}")
+    one_of(several, "several", ("in-turn", "jointly"))
+    count(max_cycles, "max_cycles")
     if len(statements) == 1 or several == "in-turn":
         return _in_turn(statements, table, values, baselines, regression, tol, max_cycles)
     if len({baseline.given for baseline in baselines}) > 1:

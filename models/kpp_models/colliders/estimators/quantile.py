@@ -15,6 +15,7 @@ from sklearn.metrics import d2_pinball_score
 
 from kpp import Fit
 from kpp.typing import Numbers
+from kpp.validation import count
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
 from kpp_models.colliders.estimators.regressions import predict_columns
@@ -88,8 +89,7 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
             kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
         """
         _check_levels(self.levels)
-        if self.num_thresholds < 1:
-            raise ValueError(f"`num_thresholds` must be at least 1, got {self.num_thresholds}")
+        count(self.num_thresholds, "num_thresholds")
         rows, y = read_targets(self, X, y)
         plan, further = self._plan(rows, rankdata(y)[:, None], X_unlabelled)
         probabilities = np.arange(1, self.num_thresholds + 1) / self.num_thresholds

@@ -46,7 +46,7 @@ REFUSED = {
         "`conditional` must be a name or",
     ),
     "baseline": ({"baseline": "logistic"}, ValueError, "`baseline` must be one of .'linear'"),
-    "several": ({"several": "both"}, ValueError, "`several` must be 'in-turn' or 'jointly', got 'both'"),
+    "several": ({"several": "both"}, ValueError, "`several` must be one of .*, got 'both'"),
     "jointly": (
         {"several": "jointly", "collider": DIFFERENT},
         ValueError,

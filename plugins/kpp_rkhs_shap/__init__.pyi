@@ -1,0 +1,1 @@
+from .explainer import RKHSShap as RKHSShap
