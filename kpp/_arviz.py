@@ -70,9 +70,11 @@ def loo(idata: _Groups, *, var_name: str | None = None, pointwise: bool = True) 
 
 
 def loo_numbers(result: Any) -> dict[str, Any]:
-    """Return the results of `loo` under the same names for every ArviZ: elpd, se, p and pareto_k, one per row."""
+    """Return the results of `loo` under the same names for every ArviZ: elpd, se, p; per row pointwise and pareto_k."""
     elpd, p = (result["elpd_loo"], result["p_loo"]) if MAJOR == 0 else (result.elpd, result.p)
-    return {"elpd": float(elpd), "se": float(result.se), "p": float(p), "pareto_k": result.pareto_k.values.ravel()}
+    pointwise = result["loo_i"] if MAJOR == 0 else result.elpd_i
+    rows = {"pointwise": pointwise.values.ravel(), "pareto_k": result.pareto_k.values.ravel()}
+    return {"elpd": float(elpd), "se": float(result.se), "p": float(p), **rows}
 
 
 def psis(log_ratio: AnyArray) -> tuple[np.ndarray, float]:

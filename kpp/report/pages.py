@@ -39,5 +39,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(numbers, name) for name in ("number", "short", "fixed", "short_name")}
+    names = ("number", "short", "fixed", "interval", "percent", "short_name")
+    environment.filters |= {name: getattr(numbers, name) for name in names}
     return environment
