@@ -107,12 +107,9 @@ def summary(
     dataset = dataset if var_names is None else dataset[var_names]
     if not dataset.data_vars:
         return pd.DataFrame(columns=["mean", "sd", "lower", "upper", *_DIAGNOSTICS], dtype=float)
-    if MAJOR == 0:
-        table = _arviz().summary(dataset, kind="diagnostics", round_to="none")
-    else:
-        table = _arviz().summary(
-            dataset, kind="diagnostics", round_to="none", ci_kind="eti", ci_prob=interval_probability
-        )
+    options = {} if MAJOR == 0 else {"ci_kind": "eti", "ci_prob": interval_probability}
+    with np.errstate(divide="ignore", invalid="ignore"):  # R-hat of equal draws is 0 / 0
+        table = _arviz().summary(dataset, kind="diagnostics", round_to="none", **options)
     tails = [(1 - interval_probability) / 2, (1 + interval_probability) / 2]
     moments = {
         "mean": dataset.mean(("chain", "draw")),

@@ -17,6 +17,7 @@ __all__ = ["Convergence", "Parameter", "assess", "flatten", "hyperparameters"]
 GOOD_RHAT, USABLE_RHAT = 1.01, 1.05
 GOOD_ESS, USABLE_ESS = 400, 100
 _FEWEST_DRAWS = 4  # of a chain, for R-hat of its halves
+_ONE_VALUE = "one best value"  # the verdict on hyperparameters at their mode, or of a single draw
 _LONGEST = 20  # numbers of a site that are listed one by one
 
 
@@ -83,7 +84,7 @@ class Convergence:
     @property
     def is_one_value(self) -> bool:
         """Whether each parameter has one value only."""
-        return self.num_chains * self.num_draws == 1
+        return self.verdict == _ONE_VALUE
 
     @property
     def max_rhat(self) -> float:
@@ -118,7 +119,8 @@ def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, approximat
     count = sum(values[0, 0].size for values in _with_draws_first(posterior).values())
     verdict = _overall([parameter.verdict for parameter in parameters], divergences) if count else "no parameters"
     if not verdict:
-        verdict = "one best value" if chains * draws == 1 else "an approximation" if approximates else "too few draws"
+        is_fixed = all(parameter.sd == 0 for parameter in parameters)
+        verdict = _ONE_VALUE if is_fixed else "an approximation" if approximates else "too few draws"
     long_sites = tuple(_sized(str(name), values) for name, values in long.data_vars.items())
     sentence = _sentence(verdict, divergences, count)
     return Convergence(tuple(parameters), chains, draws, divergences, long_sites, verdict, sentence)
@@ -162,11 +164,12 @@ def _entry_name(name: str, values: xr.DataArray, index: tuple[int, ...]) -> str:
 def _diagnostics(posterior: xr.Dataset) -> dict[str, dict[str, float]]:
     import arviz
 
-    tables = {
-        "rhat": arviz.rhat(posterior),
-        "ess_bulk": arviz.ess(posterior, method="bulk"),
-        "ess_tail": arviz.ess(posterior, method="tail"),
-    }
+    with np.errstate(divide="ignore", invalid="ignore"):  # R-hat of equal draws is 0 / 0
+        tables = {
+            "rhat": arviz.rhat(posterior),
+            "ess_bulk": arviz.ess(posterior, method="bulk"),
+            "ess_tail": arviz.ess(posterior, method="tail"),
+        }
     spread = {key: table.expand_dims(chain=1, draw=1) for key, table in tables.items()}
     return {key: {name: float(value[0, 0]) for name, value in flatten(table).items()} for key, table in spread.items()}
 
@@ -206,8 +209,7 @@ def _overall(verdicts: list[str], divergences: int | None) -> str:
 def _sentence(verdict: str, divergences: int | None, count: int) -> str:
     told = {
         "no parameters": "All hyperparameters are fixed, so there was nothing to sample.",
-        "one best value": "The hyperparameters are one best value each; their uncertainty is not part of these "
-        "results.",
+        _ONE_VALUE: "The hyperparameters are one best value each; their uncertainty is not part of these results.",
         "an approximation": "The draws come from a fitted approximation of the posterior and are independent of each "
         "other, so they have no R-hat and no effective sample size, and this report cannot say how good the "
         "approximation is. An inference that samples the posterior itself, such as NUTS, can be judged.",

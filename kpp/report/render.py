@@ -102,7 +102,7 @@ def _glance(contents: ReportContents, convergence: Convergence, strongest: Impor
 def _posterior_card(convergence: Convergence) -> dict[str, str]:
     if not convergence.is_judged:
         draws = convergence.num_chains * convergence.num_draws
-        note = "" if convergence.is_one_value else f"{draws} draws of the hyperparameters"
+        note = "" if draws == 1 else f"{draws} draws of the function" if convergence.is_one_value else f"{draws} draws"
         return {"label": "Posterior", "value": convergence.verdict, "note": note}
     chains = f"{convergence.num_chains} × {convergence.num_draws} draws"
     if np.isfinite(convergence.max_rhat):

@@ -38,7 +38,7 @@ def leave_one_out(
     if draws < ENOUGH_DRAWS:
         return None, f"it needs at least {ENOUGH_DRAWS} posterior draws, and there are {draws}."
     with warnings.catch_warnings():  # the report shows high values of Pareto k
-        warnings.simplefilter("ignore", (UserWarning, RuntimeWarning))
+        warnings.simplefilter("ignore", UserWarning)
         result = _arviz.loo(_arviz.from_groups(groups))
     skill: dict[str, Any] = {}
     if data.training is None:  # one row, one observation

@@ -41,8 +41,7 @@ def inference(config: StudyConfig, used: AbstractInference, sizes: tuple[int, in
         steps = getattr(used, "num_warmup", None)
         warmup = f" after {steps} steps of warm-up" if steps is not None else ""
         return f"Fitted by {name}: {chains} {_plural('chain', chains)} of {draws} draws{warmup}."
-    counted = f"{chains * draws} {_plural('draw', chains * draws)} of the hyperparameters"
-    return f"Fitted by {name}: {counted}."
+    return f"Fitted by {name}: {chains * draws} {_plural('draw', chains * draws)}."
 
 
 def explained(explanation: Explanation, data: StudyData, available: int) -> str:

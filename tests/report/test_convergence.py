@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import kpp
-from kpp import registry
+from kpp import _arviz, registry
 from kpp.inference import AbstractInference
 from kpp.report.convergence import assess, hyperparameters
 
@@ -54,11 +54,15 @@ def test_without_chains_nothing_is_judged(sizes, approximates, verdict, said):
     assert "values" not in hyperparameters(group(*sizes))
 
 
+@pytest.mark.filterwarnings("error")
 def test_equal_draws_have_no_spread():
-    """The standard deviation of 0.1, 0.1, ... is a rounding error in floating point."""
+    """The standard deviation of 0.1, 0.1, ... is a rounding error in floating point, and their R-hat is 0 / 0."""
     same = xr.Dataset({"noise": (("chain", "draw"), np.full((1, 7), 0.1))})
     assert np.std(same["noise"].values) > 0
-    assert assess(same, None, approximates=True).parameters[0].sd == 0.0
+    found = assess(same, None, approximates=True)  # as of natural gradients, which draw the function only
+    assert np.isnan(_arviz.summary(same)["r_hat"]).all()
+    assert np.isnan(assess(same, None, approximates=False).parameters[0].rhat)
+    assert found.parameters[0].sd == 0.0 and found.verdict == "one best value" and found.is_one_value
 
 
 def test_a_model_without_parameters_has_nothing_to_judge():
