@@ -120,7 +120,7 @@ def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, approximat
     verdict = _overall([parameter.verdict for parameter in parameters], divergences) if count else "no parameters"
     if not verdict:
         is_fixed = all(parameter.sd == 0 for parameter in parameters)
-        verdict = _ONE_VALUE if is_fixed else "an approximation" if approximates else "too few draws"
+        verdict = _ONE_VALUE if is_fixed else "approximate" if approximates else "too few draws"
     long_sites = tuple(_sized(str(name), values) for name, values in long.data_vars.items())
     sentence = _sentence(verdict, divergences, count)
     return Convergence(tuple(parameters), chains, draws, divergences, long_sites, verdict, sentence)
@@ -210,7 +210,7 @@ def _sentence(verdict: str, divergences: int | None, count: int) -> str:
     told = {
         "no parameters": "All hyperparameters are fixed, so there was nothing to sample.",
         _ONE_VALUE: "The hyperparameters are one best value each; their uncertainty is not part of these results.",
-        "an approximation": "The draws come from a fitted approximation of the posterior and are independent of each "
+        "approximate": "The draws come from a fitted approximation of the posterior and are independent of each "
         "other, so they have no R-hat and no effective sample size, and this report cannot say how good the "
         "approximation is. An inference that samples the posterior itself, such as NUTS, can be judged.",
         "too few draws": f"The chains are shorter than {_FEWEST_DRAWS} draws, so their convergence cannot be judged.",

@@ -42,7 +42,7 @@ def test_a_long_site_is_one_row_with_its_worst_number(apart, verdict):
     ("sizes", "approximates", "verdict", "said"),
     [
         ((1, 1), True, "one best value", "one best value each"),
-        ((1, 200), True, "an approximation", "cannot say how good"),
+        ((1, 200), True, "approximate", "cannot say how good"),
         ((2, 3), False, "too few draws", "cannot be judged"),
     ],
 )
