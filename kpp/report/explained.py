@@ -173,7 +173,6 @@ def _group(explanation: Explanation, output: int | None, name: str, value_unit: 
     return {
         "name": name,
         "importance": found,
-        "has_noise": any(feature.noise is not None for feature in found),
         "has_signs": any(feature.certain is not None for feature in found),
         "about_noise": _about_noise(found) if explanation.has_draws else "",
         "beeswarm": _beeswarm(explanation, output, name, value_unit),

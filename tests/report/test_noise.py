@@ -49,7 +49,7 @@ def test_the_report_names_the_features_below_their_level(read_page):
     assert (strong.certain, weak.certain) == (1.0, 0.0)  # all rows have the sign of their slope
     words = read_page(render_explanation(explanation)).find("main")[0][1]
     assert "Not above their noise level, so that the data do not show that they matter: x1." in words
-    assert "noise level" in words and "rows with a certain sign" in words
+    assert "noise level" in words and "sign certain in 100%" in words
 
 
 @pytest.mark.parametrize("options", [{"num_draws": 10}, {"uncertainty": "hyperparameters only"}])
