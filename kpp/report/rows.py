@@ -32,23 +32,31 @@ class Predicted:
         heading: The heading of its column.
         texts: Its text for each explained row.
         of_prediction: The heading of the column of the predictions that are explained.
+        sentence: How both differ.
     """
 
     heading: str
     texts: Sequence[str]
     of_prediction: str
+    sentence: str
 
     @classmethod
     def observation(cls, draws: np.ndarray) -> Predicted:
         """Return the intervals of a new observation from its draws, (s, p)."""
         tails = (1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2
         bounds = np.quantile(draws, tails, axis=0).T
-        return cls(f"{PROBABILITY:.0%} interval of a new observation", [interval(pair) for pair in bounds], "mean")
+        sentence = (
+            f"Below the mean prediction is the {PROBABILITY:.0%} interval of the mean. An observed value also has "
+            "noise, so compare it with the interval of a new observation."
+        )
+        heading = f"{PROBABILITY:.0%} interval of a new observation"
+        return cls(heading, [interval(pair) for pair in bounds], "mean prediction", sentence)
 
     @classmethod
     def probability(cls, values: np.ndarray, unit: str) -> Predicted:
         """Return probabilities, (p,), of a label that is explained in another unit."""
-        return cls("probability", [f"{value:.3f}" for value in values], unit)
+        sentence = f"Predictions and contributions are {unit}; each row also has its probability."
+        return cls("probability", [f"{value:.3f}" for value in values], unit, sentence)
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,7 @@ class RowTable:
         has_outputs: Whether there is a column of outputs.
         prediction: The heading of the column of predictions.
         further: The heading of the column of what else is predicted; empty if there is none.
+        about_further: How it differs from the prediction.
         observed: The kind of the column of observed values, "number" or "text"; empty if there is none.
         has_intervals: Whether contributions have intervals.
         has_standard_errors: Whether contributions are estimates with standard errors.
@@ -140,6 +149,7 @@ class RowTable:
     has_outputs: bool
     prediction: str
     further: str
+    about_further: str
     observed: str
     has_intervals: bool
     has_standard_errors: bool
@@ -199,6 +209,7 @@ def row_table(
         has_outputs=explanation.output_names is not None,
         prediction="prediction" if predicted is None else predicted.of_prediction,
         further="" if predicted is None else predicted.heading,
+        about_further="" if predicted is None else predicted.sentence,
         observed=_kind(observed),
         has_intervals=writer.bounds is not None,
         has_standard_errors=explanation.standard_errors is not None,

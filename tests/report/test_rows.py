@@ -151,7 +151,7 @@ def test_what_else_is_predicted_has_its_column(make_explanation):
     draws = np.stack([np.arange(101.0), 10 * np.arange(101.0)], axis=1)
     observation = Predicted.observation(draws)
     table = row_table(explanation, [0], None, max_features=3, predicted=observation)
-    assert (table.prediction, table.further) == ("mean", "90% interval of a new observation")
+    assert (table.prediction, table.further) == ("mean prediction", "90% interval of a new observation")
     assert [row.further for row in table.rows] == ["5 to 95", "50 to 950"]
     label = Predicted.probability(np.array([0.25, 0.9]), "log-odds")
     table = row_table(explanation, [0], None, max_features=3, predicted=label)
