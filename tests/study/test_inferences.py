@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import equinox as eqx
-import numpy as np
+import jax.numpy as jnp
 import pytest
 
 import kpp
@@ -25,7 +25,7 @@ class Walk(AbstractInference):
 def test_chains_of_any_sampler_are_judged(cls, finished, tmp_path, register, monkeypatch):
     """The sampler returns the draws that NUTS has found, so that nothing is compiled and the verdict is known."""
     draws = load_fit(finished.folder).fit.draws
-    posterior = Posterior(draws, {"lp": np.zeros((2, 60))}, {"inference": cls.__name__})
+    posterior = Posterior(draws, {"lp": jnp.zeros((2, 60))}, {"inference": cls.__name__})
     monkeypatch.setattr(cls, "run", lambda self, rng_key, numpyro_model, data: posterior)
     if cls is Walk:
         register("inferences", "Walk", Walk)
