@@ -115,7 +115,7 @@ def measure(rows: int, columns: int, num_inducing: int, gram_size: int, max_step
         "bags": bags.num_bags + len(z),
         "inducing": fit.model.inducing_points.shape[0],
         "fit s": fitted - begin,
-        "steps": int(fit.idata.attrs["evaluations"]),
+        "steps": int(fit.attrs["evaluations"]),
         "predict s": predicted - fitted,
         "peak MB": peak,
         "error / sd": float(np.sqrt(np.mean((mean - field) ** 2)) / field.std()),

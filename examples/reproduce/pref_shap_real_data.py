@@ -44,6 +44,7 @@ from kpp import RKHSFunction
 from kpp.games import Interventional, Observational
 from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, Preferential
 from kpp.preferences import Matches, spectral_rankability
+from kpp.priors import substitute
 from kpp_models import PreferenceGP, PreferenceLogistic
 from kpp_pref_shap import PreferentialContext, PreferentialItems, PrefShap, as_concatenated, as_utility
 from kpp_rkhs_shap import RKHSShap
@@ -78,8 +79,8 @@ def fit(model: str, matches: Matches, rng_key: jax.Array, chosen_by: int) -> RKH
     part = matches if few else matches.split(rng_key, chosen_by / matches.num_matches)[0]
     process = PreferenceGP(kernel_of(model, matches.items.shape[1], num_contexts))
     inference = kpp.MAP(num_restarts=0, max_steps=200, tolerance=1e-2, progress=False)
-    found = process.fit(rng_key, part, inference=inference, num_prior_samples=0).function().kernel
-    kernel = jax.tree.map(lambda leaf: leaf[0, 0], found)  # of one chain and one draw
+    draws = process.fit(rng_key, part, inference=inference).draws
+    kernel = substitute("kernel", process.kernel, {site: values[0, 0] for site, values in draws.items()})
     # With this regularization the fit is the mode of the process.
     machine, data, _ = PreferenceLogistic(kernel, 1 / matches.num_matches).prepare(matches)
     return machine.function_draw({}, data)

@@ -7,6 +7,7 @@ import xarray as xr
 
 from kpp.notebook import Html, bar, details, panel, table
 from kpp.plots import credible_interval
+from kpp.plots.importance import importance_order, mean_absolute
 
 __all__ = ["explanation_html"]
 
@@ -28,7 +29,7 @@ def explanation_html(dataset: xr.Dataset) -> Html:
 
 def _importances(values: xr.DataArray) -> Html:
     draws = [dim for dim in ("chain", "draw") if dim in values.dims]
-    importance = abs(values).mean([dim for dim in values.dims if dim in ("instance", "output")])
+    importance = mean_absolute(values)
     mean = importance.mean(draws).values
     header = ["feature", "mean absolute contribution", ""]
     cells = [[f"{value:.3g}"] for value in mean]
@@ -36,7 +37,7 @@ def _importances(values: xr.DataArray) -> Html:
         header.insert(2, f"{100 * _PROBABILITY:g} % interval")
         bounds = credible_interval(importance, _PROBABILITY).values
         cells = [[*row, f"{low:.3g} to {high:.3g}"] for row, (low, high) in zip(cells, bounds, strict=True)]
-    order = np.argsort(-mean, kind="stable")
+    order = importance_order(importance)
     longest = max(float(mean.max(initial=0.0)), np.finfo(float).tiny)
     names = importance.coords["feature"].values
     rows = [(names[j], *cells[j], bar(mean[j] / longest)) for j in order[:_SHOWN]]

@@ -46,10 +46,15 @@ class ExplanationPlots:
         kind: IntervalKind = "eti",
         ax: Axes | None = None,
     ) -> Axes:
-        """Plot every contribution, colored by the value of the feature; with intervals if `probability` is given."""
+        """Plot every contribution, colored by the value of the feature; with intervals if `probability` is given.
+
+        Points of a categorical feature are gray, because its levels have no order; `scatter` shows them by name.
+        """
         part = _in_memory(self._output(output))
         bounds = None if probability is None else _bounds(part, probability, kind)
-        ax = plots.beeswarm(part["values"], part["data"], intervals=bounds, max_features=max_features, ax=ax)
+        categories = xr.DataArray([name in self._schema.levels for name in self._schema.feature_names], dims="feature")
+        data = part["data"].where(~categories)
+        ax = plots.beeswarm(part["values"], data, intervals=bounds, max_features=max_features, ax=ax)
         return self._say_what_is_shown(self._say_what_varies(ax, bounds is not None), part)
 
     def bar(
@@ -102,11 +107,20 @@ class ExplanationPlots:
         kind: IntervalKind = "eti",
         ax: Axes | None = None,
     ) -> Axes:
-        """Plot the contribution of a feature against its value, colored by the feature `color`."""
+        """Plot the contribution of a feature against its value, colored by the value or the level of `color`."""
         part = _in_memory(self._output(output))
         bounds = _bounds(part, probability, kind)
-        levels = self._schema.levels.get(feature)
-        ax = plots.scatter(part["values"], part["data"], feature, color=color, intervals=bounds, levels=levels, ax=ax)
+        levels = self._schema.levels
+        ax = plots.scatter(
+            part["values"],
+            part["data"],
+            feature,
+            color=color,
+            intervals=bounds,
+            levels=levels.get(feature),
+            color_levels=None if color is None else levels.get(color),
+            ax=ax,
+        )
         return self._say_what_is_shown(self._say_what_varies(ax, bounds is not None), part)
 
     def forest(

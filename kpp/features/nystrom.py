@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
 from kpp import linalg
@@ -29,7 +28,8 @@ class Nystrom(AbstractFeatureKernel):
         k(x, x') = k_1(x, Z)\, k_1(Z, Z)^{-1} k_1(Z, x') = \phi(x)^\top \phi(x'), \qquad
         \phi(x) = L^{-1} k_1(Z, x), \quad k_1(Z, Z) = L L^\top
 
-    It is exact where one of the two points is a landmark. Its functions are spanned by the sections of :math:`k_1` at
+    It is exact where one of the two points is a landmark. Landmarks that depend on others up to rounding, such as equal
+    ones, are left out, and features of 0 take their place. Its functions are spanned by the sections of :math:`k_1` at
     the landmarks, and explainers work on those, however many rows a model was fitted to.
 
     Args:
@@ -45,14 +45,15 @@ class Nystrom(AbstractFeatureKernel):
 
     def feature_map(self, x: Points) -> Float[Array, "n m"]:
         r"""Return the features :math:`L^{-1} k_1(Z, x)`, one row per point."""
-        return linalg.solve_lower(self._factor(), self.kernel(self.landmarks, x)).T
+        return self.kernel(x, self.landmarks) @ self._whitener().T
 
     def unfold(
         self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
     ) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function with sections of the base kernel at the landmarks."""
         sections = self.kernel(self.landmarks, points) @ coefficients
-        return self.kernel.unfold(self.landmarks, linalg.cho_solve(self._factor(), sections))
+        whitener = self._whitener()
+        return self.kernel.unfold(self.landmarks, whitener.T @ (whitener @ sections))
 
     def function(self, weights: Numbers, intercept: Numbers = 0.0) -> RKHSFunction:
         r"""Return a linear model on the features as a function of the base kernel on the landmarks.
@@ -77,11 +78,11 @@ class Nystrom(AbstractFeatureKernel):
                 f"`weights` must have one row for each of the {self.landmarks.shape[0]} landmarks, got shape "
                 f"{weights.shape}"
             )
-        coefficients = jsl.solve_triangular(self._factor(), weights, lower=True, trans=1)
+        coefficients = self._whitener().T @ weights
         return RKHSFunction(self.kernel, self.landmarks, coefficients, as_finite_array(intercept, "intercept")).unfold()
 
-    def _factor(self) -> Float[Array, "m m"]:
-        return linalg.cholesky(self.kernel.gram(self.landmarks), what="the kernel matrix of the landmarks")
+    def _whitener(self) -> Float[Array, "m m"]:
+        return linalg.pivoted_whitener(self.kernel.gram(self.landmarks), what="the kernel matrix of the landmarks")
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

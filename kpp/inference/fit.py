@@ -47,8 +47,7 @@ class Fit:
 
     Args:
         model: The model, an `AbstractModel`, with feature names resolved.
-        idata: The ArviZ object (`InferenceData` or `DataTree`) with posterior, sample_stats, log_likelihood
-            (pointwise), posterior_predictive, observed_data, constant_data, prior and prior_predictive.
+        arviz: An ArviZ object, the groups from which one is made when `idata` is first read, or None.
         data: The training data by argument of the NumPyro model.
         schema: The names of the features and their levels; None if the points are not a table.
         draws: The draws by site, of shape (chain, draw, *event).
@@ -57,7 +56,7 @@ class Fit:
     """
 
     model: Any
-    idata: Any
+    arviz: Any
     data: dict[str, Any]
     schema: Schema | None
     draws: dict[str, jax.Array]
@@ -96,7 +95,21 @@ class Fit:
         keys = jax.random.split(check_rng_key(rng_key), 3)
         posterior = inference.run(keys[0], model.numpyro_model, data)
         fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
-        return fit._with_groups(keys[1], posterior, fit._fixed_groups(keys[2], num_prior_samples))
+        return fit._with_groups(keys[1], posterior, _FixedGroups(fit, keys[2], num_prior_samples))
+
+    @functools.cached_property
+    def idata(self) -> Any:
+        """The ArviZ object (`InferenceData` or `DataTree`), made when it is first read.
+
+        Its groups are posterior, sample_stats, log_likelihood (pointwise), posterior_predictive, observed_data,
+        constant_data, prior and prior_predictive. Its attributes are those of the fit, `attrs`.
+        """
+        return self.arviz.idata if isinstance(self.arviz, _Groups) else self.arviz
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What the inference recorded, such as ``divergences`` or ``modes``: the attributes of `idata`."""
+        return {} if self.arviz is None else dict(self.arviz.attrs)
 
     @property
     def num_chains(self) -> int:
@@ -206,7 +219,7 @@ class Fit:
             "predictions": naming.dataset({"y": values}, {"y": dims}),
             "predictions_constant_data": constant_group({"x": points}, naming),
         }
-        return dataclasses.replace(self, idata=_arviz.from_groups(found, self._attrs))
+        return dataclasses.replace(self, arviz=_arviz.from_groups(found, self.attrs))
 
     def function(self) -> RKHSFunction:
         """Return the prediction as a function in the RKHS, with ``batch_shape`` (chain, draw).
@@ -284,7 +297,7 @@ class Fit:
         keys = jax.random.split(check_rng_key(rng_key))
         posterior = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
         fresh = self._replace_draws(posterior.samples, posterior.state)
-        return fresh._with_groups(keys[1], posterior, self._kept_groups())
+        return fresh._with_groups(keys[1], posterior, _FixedGroups(self))
 
     @one_blas_thread()
     def resume(self, rng_key: RngKey, num_samples: int) -> Fit:
@@ -304,10 +317,10 @@ class Fit:
         keys = jax.random.split(check_rng_key(rng_key))
         posterior = self.inference.resume(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
         further = self._replace_draws(posterior.samples, posterior.state)
-        further = further._with_groups(keys[1], posterior, self._kept_groups())
+        further = further._with_groups(keys[1], posterior, _FixedGroups(self))
         joined = {name: jnp.concatenate([value, posterior.samples[name]], axis=1) for name, value in self.draws.items()}
-        idata = _join_draws(self.idata, further.idata, self._attrs)
-        return dataclasses.replace(further, draws=joined, idata=idata)
+        idata = _join_draws(self.idata, further.idata, self.attrs)
+        return dataclasses.replace(further, draws=joined, arviz=idata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit into one netCDF file, which ArviZ can open too.
@@ -338,8 +351,8 @@ class Fit:
             ValueError: If the file is not a saved fit, or its inference is of a class that is not loaded.
         """
         fit = cls(**read_parts(path))
-        if "kpp_note" in fit.idata.attrs:
-            _LOGGER.warning("%s: %s", os.fspath(path), fit.idata.attrs["kpp_note"])
+        if "kpp_note" in fit.attrs:
+            _LOGGER.warning("%s: %s", os.fspath(path), fit.attrs["kpp_note"])
         return fit
 
     @property
@@ -351,10 +364,6 @@ class Fit:
     @property
     def _numbers(self) -> jax.Array:
         return jnp.arange(self.num_chains * self.num_draws)
-
-    @property
-    def _attrs(self) -> dict[str, Any]:
-        return dict(self.idata.attrs)
 
     @functools.cached_property
     def _arguments(self) -> Any:
@@ -424,25 +433,9 @@ class Fit:
     def _replace_draws(self, samples: dict[str, jax.Array], state: dict[str, jax.Array]) -> Fit:
         return dataclasses.replace(self, draws=samples, state=state)
 
-    def _kept_groups(self) -> dict[str, xr.Dataset]:
-        kept = ("observed_data", "constant_data", "prior", "prior_predictive")
-        return {name: group for name, group in _arviz.groups(self.idata).items() if name in kept}
-
-    def _fixed_groups(self, rng_key: RngKey, num_prior_samples: int) -> dict[str, xr.Dataset]:
-        """Return the groups that do not depend on the draws."""
-        model, naming = self.model.numpyro_model, self._naming
-        found = data_groups(model, self.data, naming)
-        if num_prior_samples == 0:
-            return found
-        return found | prior_groups(rng_key, model, self.data, self._sites, naming, num_prior_samples)
-
-    def _with_groups(self, rng_key: RngKey, posterior: Posterior, fixed: dict[str, xr.Dataset]) -> Fit:
-        """Return this fit with its ArviZ object: the groups of its draws and those that are `fixed`."""
-        naming = self._naming
-        found = posterior_groups(posterior, self._sites, naming)
-        found |= self._pointwise_groups(rng_key, naming)
-        attrs = {**posterior.attrs, "model": type(self.model).__name__}
-        return dataclasses.replace(self, idata=_arviz.from_groups(found | fixed, attrs))
+    def _with_groups(self, rng_key: RngKey, posterior: Posterior, fixed: _FixedGroups) -> Fit:
+        """Return this fit with the groups of its draws, and those that do not depend on them."""
+        return dataclasses.replace(self, arviz=_Groups(self, rng_key, posterior, fixed))
 
     def _pointwise_groups(self, rng_key: RngKey, naming: Naming) -> dict[str, xr.Dataset]:
         """Return the groups log_likelihood and posterior_predictive, in one pass over the draws."""
@@ -457,6 +450,62 @@ class Fit:
             dims = {name: (*SAMPLE_DIMS, *naming.of_site(site)) for name, site in sites.items()}
             found["posterior_predictive"] = naming.dataset(replicates, dims)
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _FixedGroups:
+    """The groups of ArviZ that do not depend on the draws: drawn anew, or those of an earlier fit.
+
+    Args:
+        fit: The fit.
+        rng_key: A JAX random key, for the prior; None to take the groups of `fit`.
+        num_prior_samples: The number of draws from the prior; 0 leaves its groups out.
+    """
+
+    fit: Fit
+    rng_key: RngKey | None = None
+    num_prior_samples: int = 0
+
+    def make(self) -> dict[str, xr.Dataset]:
+        """Return the groups by name."""
+        if self.rng_key is None:
+            kept = ("observed_data", "constant_data", "prior", "prior_predictive")
+            return {name: group for name, group in _arviz.groups(self.fit.idata).items() if name in kept}
+        model, data, naming = self.fit.model.numpyro_model, self.fit.data, self.fit._naming
+        found = data_groups(model, data, naming)
+        if self.num_prior_samples == 0:
+            return found
+        return found | prior_groups(self.rng_key, model, data, self.fit._sites, naming, self.num_prior_samples)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Groups:
+    """The groups of ArviZ, made when they are first read: few fits are asked for them, and they take a while.
+
+    Args:
+        fit: The fit, without an ArviZ object.
+        rng_key: A JAX random key, for the replicates.
+        posterior: What the inference has returned.
+        fixed: The groups that do not depend on the draws.
+    """
+
+    fit: Fit
+    rng_key: RngKey
+    posterior: Posterior
+    fixed: _FixedGroups
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes of the ArviZ object."""
+        return {**self.posterior.attrs, "model": type(self.fit.model).__name__}
+
+    @functools.cached_property
+    def idata(self) -> Any:
+        """The ArviZ object."""
+        naming = self.fit._naming
+        found = posterior_groups(self.posterior, self.fit._sites, naming)
+        found |= self.fit._pointwise_groups(self.rng_key, naming)
+        return _arviz.from_groups(found | self.fixed.make(), self.attrs)
 
 
 def _num_rows(data: Any) -> int:

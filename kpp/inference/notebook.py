@@ -25,7 +25,7 @@ _PROBABILITY = 0.9
 def fit_html(fit: Fit) -> Html:
     """Return a summary of a fit as HTML."""
     title = f"{type(fit.model).__name__} by {type(fit.inference).__name__}"
-    divergences = fit.idata.attrs.get("divergences", 0)
+    divergences = fit.attrs.get("divergences", 0)
     draws = f"{_counted(fit.num_chains, 'chain')} of {_counted(fit.num_draws, 'draw')}"
     divergent = f"{divergences} divergent" if divergences else ""
     return panel(

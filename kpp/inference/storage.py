@@ -131,7 +131,7 @@ def _parts(description: dict[str, Any], groups: dict[str, xr.Dataset]) -> dict[s
     schema = description["schema"]
     return {
         "model": from_spec(description["model"], "models"),
-        "idata": _arviz.from_groups(groups, description["attrs"]),
+        "arviz": _arviz.from_groups(groups, description["attrs"]),
         "data": _unflatten(description["data"], arrays),
         "schema": None if schema is None else Schema.from_json(schema),
         "draws": {site: jnp.asarray(groups["posterior"][site].to_numpy()) for site in description["sites"]},

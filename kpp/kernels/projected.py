@@ -191,10 +191,10 @@ class Projected(AbstractKernel):
             what = "the matrix of the condition kernel plus n * regularization * I"
             dense = linalg.DenseRidge.create(self.condition_kernel.gram(self.points), ridge, what=what)
             return _Expectation(averaged, self.condition_kernel, self.points, dense, None, None)
-        whitener = linalg.cholesky(
+        whitener = linalg.pivoted_whitener(
             self.condition_kernel.gram(self.landmarks), what="the kernel matrix of the landmarks"
         )
-        features = linalg.solve_lower(whitener, self.condition_kernel(self.landmarks, self.points)).T
+        features = self.condition_kernel(self.points, self.landmarks) @ whitener.T
         low_rank = linalg.FeatureRidge.create(features, ridge, what="the matrix of the features")
         landmarks = self.landmarks, whitener
         return _Expectation(averaged, self.condition_kernel, self.points, low_rank, landmarks, self.moments)
@@ -223,7 +223,7 @@ class _Expectation(NamedTuple):
     condition_kernel: AbstractKernel
     points: Array
     ridge: linalg.DenseRidge | linalg.FeatureRidge
-    landmarks: tuple[Array, Array] | None  # with the factor of their kernel matrix
+    landmarks: tuple[Array, Array] | None  # with the whitener of their kernel matrix
     known_moments: Array | None
 
     def coordinates(self, x: Array) -> Float[Array, "q n"]:
@@ -231,7 +231,7 @@ class _Expectation(NamedTuple):
             return self.ridge.solve(self.condition_kernel(self.points, x))
         assert self.landmarks is not None  # they span the features
         landmarks, whitener = self.landmarks
-        return self.ridge.coordinates(linalg.solve_lower(whitener, self.condition_kernel(landmarks, x)).T)
+        return self.ridge.coordinates(self.condition_kernel(x, landmarks) @ whitener.T)
 
     def reduce(self, values: Array) -> Float[Array, "q *outputs"]:
         return values if self.features is None else self.features.T @ values

@@ -15,6 +15,7 @@ from kpp.linalg.cholesky import whitener as whitener
 from kpp.linalg.conjugate_gradients import conjugate_gradients as conjugate_gradients
 from kpp.linalg.conjugate_gradients import solve_by_conjugate_gradients as solve_by_conjugate_gradients
 from kpp.linalg.pivoted import pivoted_cholesky as pivoted_cholesky
+from kpp.linalg.pivoted import pivoted_whitener as pivoted_whitener
 from kpp.linalg.ridge import AbstractRidge as AbstractRidge
 from kpp.linalg.ridge import DenseRidge as DenseRidge
 from kpp.linalg.ridge import FeatureRidge as FeatureRidge

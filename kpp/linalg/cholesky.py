@@ -4,7 +4,7 @@ A kernel matrix is positive semi-definite in exact arithmetic, but rounding may 
 factorizes the matrix unchanged. Only if that fails, it adds a multiple of the mean diagonal, at most 1e-10 of it in
 float64. A matrix that still fails is an error that names the matrix and its condition number. Inside traced code, where
 nothing can be raised, the factor is NaN, which NumPyro treats as a point of zero density; `check_factor` raises once
-the factor is concrete. Only `cho_inverse`, `whiten` and `whitener` form an inverse.
+the factor is concrete. Only `cho_inverse` and whiteners form an inverse.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ __all__ = [
     "cho_solve",
     "cholesky",
     "half_log_determinant",
+    "invert_lower",
     "max_relative_jitter",
     "solve_lower",
     "whiten",
     "whitener",
+    "whitener_tangent",
 ]
 
 
@@ -135,7 +137,7 @@ def cho_inverse(factor: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
         The symmetric inverse, of shape (n, n).
     """
     factor = jnp.asarray(factor)
-    return _gram_lower(_invert_lower(factor), _block_size(factor))
+    return _gram_lower(invert_lower(factor), _block_size(factor))
 
 
 def whitener(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix") -> Float[Array, "n n"]:
@@ -154,7 +156,7 @@ def whitener(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix")
     Raises:
         FactorizationError: If A is concrete and not positive definite even with the largest jitter.
     """
-    return _invert_lower(cholesky(matrix, what=what))
+    return invert_lower(cholesky(matrix, what=what))
 
 
 def whiten(
@@ -209,16 +211,22 @@ def _factorize(matrix: Array) -> Array:
 
 @jax.custom_jvp
 def _whiten(matrix: Array, rows: Array) -> tuple[Array, Array]:
-    inverse = _invert_lower(_factorize(matrix))
+    inverse = invert_lower(_factorize(matrix))
     return inverse, jnp.matmul(rows, inverse.T, precision="highest")
 
 
 @_whiten.defjvp
 def _whiten_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Any, Any]:
     inverse, white = _whiten(*primals)
-    moved = inverse @ tangents[0] @ inverse.T
+    lower, tangent = whitener_tangent(inverse, tangents[0])
+    return (inverse, white), (tangent, tangents[1] @ inverse.T - white @ lower.T)
+
+
+def whitener_tangent(inverse: Array, tangent: Array) -> tuple[Array, Array]:
+    r"""Return :math:`\Lambda` and :math:`dR` of `whiten`, for R and :math:`dA`."""
+    moved = inverse @ tangent @ inverse.T
     lower = jnp.tril(moved, -1) + 0.5 * jnp.diag(jnp.diagonal(moved))
-    return (inverse, white), (-(lower @ inverse), tangents[1] @ inverse.T - white @ lower.T)
+    return lower, -(lower @ inverse)
 
 
 def _factorize_with_jitter(matrix: Array) -> Array:
@@ -231,7 +239,7 @@ def _block_size(factor: Array) -> int:
     return max(128, -(-factor.shape[0] // 8))
 
 
-def _invert_lower(factor: Array) -> Array:
+def invert_lower(factor: Array) -> Array:
     """Invert a lower triangular matrix by halves."""
     return _invert_by_halves(factor, _block_size(factor))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
+from kpp.plots.importance import importance_order, mean_absolute
 from kpp.plots.intervals import IntervalKind, check_probability, credible_interval
 
 if TYPE_CHECKING:
@@ -38,22 +39,23 @@ def bar(
         The axis.
     """
     check_probability(probability, kind)
-    importance = abs(_parts.check_dims(values, "values", ("instance", "feature"))).mean("instance").compute()
-    shown, rest = _parts.largest_first(_parts.average(importance).values, max_features)
+    values = _parts.check_dims(values, "values", ("instance", "feature"))
+    importance = mean_absolute(values)
+    shown, rest = _parts.with_rest(importance_order(importance), max_features)
     names = _parts.names_of(values)
     labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
     importance = _with_rest(importance, shown, rest)
     height = _parts.average(importance).values
     ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
     rows = np.arange(len(labels))
-    ax.barh(rows, height, height=0.62, color=_parts.NEGATIVE, alpha=0.85)
+    ax.barh(rows, height, height=0.62, color=_colors.NEGATIVE, alpha=0.85)
     bounds = credible_interval(importance, probability, kind) if _parts.has_draws(importance) else None
     ends = height
     if bounds is not None:
-        ax.hlines(rows, bounds.values[:, 0], bounds.values[:, 1], color=_parts.INK, linewidth=1.8)
+        ax.hlines(rows, bounds.values[:, 0], bounds.values[:, 1], color=_colors.ink(), linewidth=1.8)
         ends = bounds.values[:, 1]
     for row, (mean, end) in enumerate(zip(height, ends, strict=True)):
-        ax.annotate(f"{mean:.3g}", (end, row), (5, 0), textcoords="offset points", va="center", fontsize="small")
+        ax.annotate(_parts.number(mean), (end, row), (5, 0), textcoords="offset points", va="center", fontsize="small")
     ax.margins(x=0.12)
     ax.set_xlim(left=0.0)
     _parts.feature_rows(ax, labels)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
+from kpp.plots.importance import importance_order, mean_absolute
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,11 +26,14 @@ def beeswarm(
     max_features: int = 10,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot one point for each instance and feature, the features with the largest mean contribution on top.
+    """Plot one point for each instance and feature, the features in the order of `bar`.
+
+    A scale of colors runs from the 5th to the 95th percentile of each feature.
 
     Args:
         values: Contributions, ([chain, draw,] instance, feature); draws are shown by their mean.
-        data: Values of the features, (instance, feature), for the colors; gray without, and where they are NaN.
+        data: Values of the features, (instance, feature), for the colors; gray without, and where they are NaN, as
+            for a category, whose codes have no order.
         intervals: Bounds (instance, feature, bound) from `credible_interval`, drawn as thin lines.
         max_features: How many rows; the last sums up the remaining features.
         ax: Where to draw; a new figure by default.
@@ -37,23 +41,26 @@ def beeswarm(
     Returns:
         The axis.
     """
-    values = _parts.average(_parts.check_dims(values, "values", ("instance", "feature")))
-    shown, rest = _parts.largest_first(np.abs(values.values).mean(axis=0), max_features)
+    values = _parts.check_dims(values, "values", ("instance", "feature"))
+    shown, rest = _parts.with_rest(importance_order(mean_absolute(values)), max_features)
+    values = _parts.average(values)
     names = _parts.names_of(values)
     labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
     ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
-    ax.axvline(0.0, color=_parts.FAINT, linewidth=1.0, zorder=0)
-    for row, j in enumerate(shown):
+    ax.axvline(0.0, color=_colors.FAINT, linewidth=1.0, zorder=0)
+    table = (
+        np.full(values.shape, np.nan) if data is None else data.transpose("instance", "feature").values.astype(float)
+    )
+    columns = [None if np.isnan(table[:, j]).any() else table[:, j] for j in shown]
+    for row, (j, column) in enumerate(zip(shown, columns, strict=True)):
         bounds = None if intervals is None else intervals.transpose("instance", "feature", "bound").values[:, j]
-        column = None if data is None else data.transpose("instance", "feature").values[:, j].astype(float)
-        column = None if column is None or np.isnan(column).any() else column
         _draw_row(ax, row, values.values[:, j], column, bounds)
     if len(rest):
         _draw_row(ax, len(shown), values.values[:, rest].sum(axis=1), None, None)
     _parts.feature_rows(ax, labels)
     _parts.label_x(ax, "contribution to the prediction", None if intervals is None else intervals.attrs)
-    if data is not None:
-        _add_colorbar(ax)
+    if any(column is not None for column in columns):
+        _add_colorbar(ax, some_gray=any(column is None for column in columns))
     return ax
 
 
@@ -62,9 +69,9 @@ def _draw_row(ax: Axes, row: int, x: np.ndarray, column: np.ndarray | None, boun
 
     y = row + _spread(x)
     if bounds is not None:
-        ax.hlines(y, bounds[:, 0], bounds[:, 1], color=_parts.WHISKER, linewidth=0.7, zorder=1)
+        ax.hlines(y, bounds[:, 0], bounds[:, 1], color=_colors.WHISKER, linewidth=0.7, zorder=1)
     colors = np.full(x.shape, 0.5) if column is None else _rescaled(column)
-    colormap = ListedColormap([_parts.NEUTRAL]) if column is None else _parts.value_colormap()
+    colormap = ListedColormap([_colors.NEUTRAL]) if column is None else _colors.value_colormap()
     many = len(x) > 2000
     ax.scatter(x, y, s=14, c=colors, cmap=colormap, vmin=0.0, vmax=1.0, linewidths=0, zorder=2, rasterized=many)
 
@@ -81,21 +88,21 @@ def _spread(x: np.ndarray) -> np.ndarray:
 
 
 def _rescaled(column: np.ndarray) -> np.ndarray:
-    """Return values between 0 and 1, the 5 % and 95 % quantiles at the ends; a constant feature is in the middle."""
-    low, high = np.quantile(column, [0.05, 0.95])
-    if low == high:
-        low, high = column.min(), column.max()
-    if low == high:
-        return np.full(column.shape, 0.5)
+    """Return values between 0 and 1, the 5th and the 95th percentile at the ends; a constant is in the middle."""
+    low, high = _colors.percentile_range(column)
     return np.clip((column - low) / (high - low), 0.0, 1.0)
 
 
-def _add_colorbar(ax: Axes) -> None:
+def _add_colorbar(ax: Axes, some_gray: bool) -> None:
     from matplotlib.cm import ScalarMappable
 
-    mappable = ScalarMappable(cmap=_parts.value_colormap())
+    mappable = ScalarMappable(cmap=_colors.value_colormap())
     bar = ax.figure.colorbar(mappable, ax=ax, aspect=30, pad=0.02, ticks=[0.0, 1.0])
-    bar.ax.set_yticklabels(["low", "high"])
+    low, high = bar.ax.set_yticklabels(
+        ["low\n\u2264 5th\npercentile", "high\n\u2265 95th\npercentile"], fontsize="small"
+    )
+    low.set_verticalalignment("bottom")
+    high.set_verticalalignment("top")
     bar.ax.tick_params(length=0)
-    bar.set_label("value of the feature", labelpad=-12)
+    bar.set_label("value of the feature" + some_gray * "\n(gray: not a number)", labelpad=-30)
     bar.outline.set_visible(False)

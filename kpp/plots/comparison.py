@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
+from kpp.plots.importance import mean_absolute
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,19 +29,18 @@ def comparison(values: xr.DataArray, *, max_features: int = 10, ax: Axes | None 
         The axis.
     """
     values = _parts.check_dims(values, "values", ("explanation", "instance", "feature"))
-    importance = np.abs(values.values).mean(axis=1)
-    shown = _parts.largest(importance.max(axis=0), max_features)
+    importance = mean_absolute(values).values
+    shown = _parts.first(np.argsort(-importance.max(axis=0), kind="stable"), max_features)
     explanations, names = _parts.names_of(values, "explanation"), _parts.names_of(values)
     count = len(explanations)
-    ax = _parts.axes_for(ax, _parts.height_for(len(shown)) + 0.15 * len(shown) * (count - 1))
+    ax = _parts.axes_for(ax, _parts.height_for(len(shown), count))
     rows = np.arange(len(shown))
-    for lane, (name, color) in enumerate(zip(explanations, _parts.distinct_colors(count), strict=True)):
+    for lane, (name, color) in enumerate(zip(explanations, _colors.distinct_colors(count), strict=True)):
         y = rows + (lane - (count - 1) / 2.0) * _HEIGHT / count
-        ax.barh(
-            y, importance[lane, shown], height=0.9 * _HEIGHT / count, color=color, alpha=0.85, label=_parts.plain(name)
-        )
+        label, width = _parts.wrapped(name), 0.9 * _HEIGHT / count
+        ax.barh(y, importance[lane, shown], height=width, color=color, alpha=0.85, label=label)
     ax.set_xlim(left=0.0)
-    ax.legend(frameon=False, fontsize="small")
+    _parts.legend_beside(ax)
     _parts.feature_rows(ax, [names[j] for j in shown])
     _parts.label_x(ax, "mean absolute contribution")
     return ax

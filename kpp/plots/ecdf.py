@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.calibration import uniform_band
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,14 +48,14 @@ def rank_ecdf(ranks: xr.Dataset, *, probability: float = 0.95, ax: Axes | None =
     low, high = uniform_band(ranks.sizes["replication"], num_draws, probability)
     curves = list(_curves(ranks))
     ax = _parts.axes_for(ax, 3.8)
-    ax.fill_between(places, low - places, high - places, step="mid", color=_parts.FAINT, linewidth=0)
-    for (label, values), color in zip(curves, _parts.distinct_colors(len(curves)), strict=True):
+    ax.fill_between(places, low - places, high - places, step="mid", color=_colors.FAINT, linewidth=0)
+    for (label, values), color in zip(curves, _colors.distinct_colors(len(curves)), strict=True):
         below = np.searchsorted(np.sort(values), np.arange(num_draws), side="right") / len(values)
-        ax.step(places, below - places, where="mid", color=color, label=_parts.plain(label))
-    ax.axhline(0.0, color=_parts.NEUTRAL, linewidth=0.8)
+        ax.step(places, below - places, where="mid", color=color, label=_parts.wrapped(label))
+    ax.axhline(0.0, color=_colors.NEUTRAL, linewidth=0.8)
     ax.set_xlabel(f"rank, as a share of {num_draws + 1}\nband: {100 * probability:g} % of uniform ranks")
     ax.set_ylabel("difference of distribution functions")
-    ax.legend(frameon=False)
+    _parts.legend_beside(ax)
     _parts.open_frame(ax)
     return ax
 

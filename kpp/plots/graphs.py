@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING
 
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: The largest side of a new figure in inches: a larger image exceeds what matplotlib can draw.
 _LARGEST = 50.0
+#: The number of characters in a line of a label: nodes are as wide as their labels.
+_LINE = 12
 
 
 def causal_graph(
@@ -54,20 +56,22 @@ def causal_graph(
     directed = graph.digraph
     positions = layered_positions(graph)
     rows = collections.Counter(step for step, _ in positions.values())
-    height, width = 1.2 + 1.1 * max(rows.values()), 1.6 + 1.5 * len(rows)
+    texts = {node: _parts.wrapped(texts.get(node, node), _LINE) for node in graph.nodes}
+    points = 16 + 6 * max(len(line) for text in texts.values() for line in text.split("\n"))  # across a node
+    height = 1.2 + max(1.1, points / 72 + 0.3) * max(rows.values())
+    width = 1.6 + max(1.5, points / 72 + 0.5) * len(rows)
     ax = _parts.axes_for(ax, height=min(height, _LARGEST), width=min(width, _LARGEST))
-    texts = {node: texts.get(node, node) for node in graph.nodes}
-    size = (16 + 6 * max(map(len, texts.values()))) ** 2
+    size = points**2
     for nodes, style in ((graph.observed, "solid"), (graph.latent, "dashed")):
         shown = graph.sort(nodes)
-        face = [colors.get(node, _parts.FAINT) if style == "solid" else "white" for node in shown]
-        edge = [colors.get(node, _parts.INK) for node in shown]
+        face = [colors.get(node, _colors.FAINT) if style == "solid" else "white" for node in shown]
+        edge = [colors.get(node, _colors.INK) for node in shown]
         circles = nx.draw_networkx_nodes(
             directed, positions, shown, node_size=size, node_color=face, edgecolors=edge, ax=ax
         )
         circles.set_linestyle(style)
-    nx.draw_networkx_labels(directed, positions, texts, font_size=9, font_color=_parts.INK, ax=ax)
-    arrows = {"node_size": size, "edge_color": _parts.INK, "ax": ax}
+    nx.draw_networkx_labels(directed, positions, texts, font_size=9, font_color=_colors.INK, ax=ax)
+    arrows = {"node_size": size, "edge_color": _colors.ink(), "ax": ax}
     for side in (-1, 0, 1):  # all edges of a bend at once: each call goes through all that is drawn
         edges = [edge for edge in graph.edges if outer_side(positions, *edge) == side]
         nx.draw_networkx_edges(directed, positions, edges, connectionstyle=f"arc3,rad={-0.3 * side}", **arrows)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,14 +33,14 @@ def interactions(values: xr.DataArray, *, max_features: int = 10, ax: Axes | Non
     values = _parts.check_dims(values, "values", dims)
     table = _parts.average(abs(values).mean("instance") if several else values).compute()
     off_diagonal = np.where(np.eye(table.shape[-1], dtype=bool), 0.0, np.abs(table.values))
-    shown = _parts.largest(off_diagonal.sum(axis=1), max_features)
-    names = [_parts.plain(_parts.names_of(table)[j]) for j in shown]
+    shown = _parts.first(np.argsort(-off_diagonal.sum(axis=1), kind="stable"), max_features)
+    names = [_parts.names_of(table)[j] for j in shown]
     chosen = table.values[np.ix_(shown, shown)]
-    ax = _parts.axes_for(ax, 1.6 + 0.45 * len(names), 2.6 + 0.55 * len(names))
+    ax = _parts.axes_for(ax, 2.2 + 0.5 * len(names), 3.4 + 0.5 * len(names))
     limit = float(np.abs(chosen).max()) or 1.0
-    image = ax.imshow(chosen, cmap=_colors(several), vmin=0.0 if several else -limit, vmax=limit)
-    ax.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
-    ax.set_yticks(range(len(names)), names)
+    image = ax.imshow(chosen, cmap=_colormap(several), vmin=0.0 if several else -limit, vmax=limit)
+    _parts.feature_rows(ax, names)
+    _parts.name_ticks(ax, names)
     ax.tick_params(length=0)
     if len(names) <= _MOST_NUMBERS:
         _write_numbers(ax, chosen, limit, signs=not several)
@@ -51,16 +51,18 @@ def interactions(values: xr.DataArray, *, max_features: int = 10, ax: Axes | Non
     return ax
 
 
-def _colors(absolute: bool) -> Colormap:
+def _colormap(absolute: bool) -> Colormap:
     from matplotlib.colors import LinearSegmentedColormap
 
     if absolute:
-        return LinearSegmentedColormap.from_list("kpp-interactions", ["white", _parts.POSITIVE])
-    return _parts.diverging_colormap("kpp-interactions")
+        return LinearSegmentedColormap.from_list("kpp-interactions", ["white", _colors.POSITIVE])
+    return _colors.diverging_colormap("kpp-interactions")
 
 
 def _write_numbers(ax: Axes, table: np.ndarray, limit: float, signs: bool) -> None:
-    for (row, column), value in np.ndenumerate(table):
-        text = _parts.signed(value) if signs and value else f"{value:.2g}"
-        color = "white" if abs(value) > 0.7 * limit else _parts.INK
-        ax.text(column, row, text, ha="center", va="center", fontsize="small", color=color)
+    texts = [_parts.signed(value) if signs and value else _parts.number(value, ".2g") for value in table.flat]
+    cell = min(ax.bbox.width, ax.bbox.height) / len(table)
+    size = _parts.fitting_size(ax, cell, texts, width=0.9 * cell)
+    for ((row, column), value), text in zip(np.ndenumerate(table), texts, strict=True):
+        color = "white" if abs(value) > 0.7 * limit else _colors.INK
+        ax.text(column, row, text, ha="center", va="center", fontsize=size, color=color)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,8 +27,9 @@ def field(
     Args:
         values: The field, with two dimensions besides chain and draw, the first upwards; draws are shown by their mean.
             Each pixel is drawn around its coordinates; missing pixels stay gray.
-        limits: The values at the ends of the colors; by default the smallest and the largest value, or with
-            `diverging` a range that is symmetric about 0.
+        limits: The values at the ends of the colors; by default the smallest and the largest value, without
+            outliers (a color bar that covers the 5th to the 95th percentile says so); with `diverging` they are
+            symmetric about 0. Values beyond the limits have the color of the nearer end.
         diverging: Whether the colors run in two directions from white at 0, for differences.
         label: The label of the color scale; by default the field's name and units.
         ax: Where to draw; a new figure by default.
@@ -48,14 +49,17 @@ def field(
     low, high = _limits(table, diverging) if limits is None else limits
     rows, columns = values.dims
     ax = _parts.axes_for(ax, 3.6, 6.0)
-    ax.set_facecolor(_parts.FAINT)
-    colors = _parts.diverging_colormap("kpp-difference") if diverging else "viridis"
+    ax.set_facecolor(_colors.FAINT)
+    colors = _colors.diverging_colormap("kpp-difference") if diverging else "viridis"
     image = ax.pcolormesh(
         _places(values, columns), _places(values, rows), table, cmap=colors, vmin=low, vmax=high, rasterized=True
     )
     ax.set(xlabel=_name(values.coords.get(columns), str(columns)), ylabel=_name(values.coords.get(rows), str(rows)))
     label = _name(values, "") if label is None else label
-    ax.figure.colorbar(image, ax=ax, aspect=30, pad=0.02, label=label).outline.set_visible(False)
+    ends = _colors.clipped_ends(table.compressed(), low, high)
+    if limits is None and ends != "neither":
+        label = f"{label}\n({_colors.PERCENTILES})"
+    ax.figure.colorbar(image, ax=ax, aspect=30, pad=0.02, label=label, extend=ends).outline.set_visible(False)
     return ax
 
 
@@ -111,9 +115,10 @@ def _new_axes(count: int, values: xr.DataArray) -> list[Axes]:
 
 
 def _limits(table: Any, diverging: bool) -> tuple[float, float]:
+    low, high = _colors.range_without_outliers(table.compressed())
     if not diverging:
-        return float(table.min()), float(table.max())
-    furthest = float(abs(table).max()) or 1.0
+        return low, high
+    furthest = max(abs(low), abs(high)) or 1.0
     return -furthest, furthest
 
 

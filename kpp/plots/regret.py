@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from kpp.plots._parts import axes_for, distinct_colors, open_frame
+from kpp.plots._colors import distinct_colors
+from kpp.plots._parts import axes_for, legend_beside, open_frame, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +42,7 @@ def regret(values: xr.DataArray, *, spread: str = "sd", ax: Axes | None = None) 
     for prior, color in zip(values["prior"].values, distinct_colors(values.sizes["prior"]), strict=True):
         curves = values.sel(prior=prior)
         mean = curves.mean("replication")
-        ax.plot(mean["query"], mean, color=color, label=str(prior))
+        ax.plot(mean["query"], mean, color=color, label=wrapped(str(prior)))
         if count > 1:
             width = curves.std("replication", ddof=1) / (np.sqrt(count) if spread == "se" else 1.0)
             low, high = np.maximum(mean - width, 0.0), mean + width
@@ -50,6 +51,6 @@ def regret(values: xr.DataArray, *, spread: str = "sd", ax: Axes | None = None) 
     note = f"\nband: one {words} over {count} replications" if count > 1 else ""
     ax.set_xlabel(f"queries{note}")
     ax.set_ylabel("regret")
-    ax.legend(frameon=False)
+    legend_beside(ax)
     open_frame(ax)
     return ax

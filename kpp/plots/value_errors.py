@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,16 +35,16 @@ def value_error(errors: xr.Dataset | Mapping[str, xr.Dataset], *, ax: Axes | Non
     if not named:
         raise ValueError("`errors` must hold at least one data set, got none")
     ax = _parts.axes_for(ax, 3.8)
-    for (name, found), color in zip(named.items(), _parts.distinct_colors(len(named)), strict=True):
+    for (name, found), color in zip(named.items(), _colors.distinct_colors(len(named)), strict=True):
         mean, error = (_by_size(found, variable) for variable in ("by_size", "by_size_standard_error"))
         style = {"color": color, "marker": "o", "markersize": 4, "capsize": 2}
-        ax.errorbar(mean["size"].values, mean.values, yerr=2 * error.values, label=_parts.plain(name), **style)
+        ax.errorbar(mean["size"].values, mean.values, yerr=2 * error.values, label=_parts.wrapped(name), **style)
     ax.set_ylim(bottom=0.0)
     ax.set_xlabel("number of present players\nlines: two standard errors")
     ax.set_ylabel("mean squared error")
     ax.locator_params(axis="x", integer=True)
     if len(named) > 1:
-        ax.legend(frameon=False)
+        _parts.legend_beside(ax)
     _parts.open_frame(ax)
     return ax
 

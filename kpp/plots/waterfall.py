@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from kpp.plots import _parts
+from kpp.plots import _colors, _parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ def waterfall(
     max_features: int = 10,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the contributions to one prediction, the largest on top.
+    """Plot the contributions to one prediction, from the base value on top down to the prediction, the largest first.
 
     Args:
         values: Contributions to one prediction, ([chain, draw,] feature); draws are shown by their mean.
@@ -42,16 +42,16 @@ def waterfall(
         float(_parts.average(_parts.check_dims(v, n, ())))
         for v, n in ((base_value, "base_value"), (prediction, "prediction"))
     )
-    shown, rest = _parts.largest_first(np.abs(mean), max_features)
+    shown, rest = _parts.with_rest(np.argsort(-np.abs(mean), kind="stable"), max_features)
     steps = np.append(mean[shown], mean[rest].sum()) if len(rest) else mean[shown]
     labels = [_label(name, data, j) for j, name in enumerate(_parts.names_of(values))]
     labels = [labels[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
-    starts = base + np.append(np.cumsum(steps[::-1])[::-1][1:], 0.0)
+    starts = base + np.append(0.0, np.cumsum(steps)[:-1])
     ax = _parts.axes_for(ax, _parts.height_for(len(labels)) + 0.5)
     _draw_steps(ax, starts, steps)
     if intervals is not None:
         bounds = starts[: len(shown), None] + intervals.transpose("feature", "bound").values[shown]
-        ax.hlines(np.arange(len(shown)), bounds[:, 0], bounds[:, 1], color=_parts.INK, linewidth=1.4)
+        ax.hlines(np.arange(len(shown)), bounds[:, 0], bounds[:, 1], color=_colors.ink(), linewidth=1.4)
     _parts.feature_rows(ax, labels)
     _mark_ends(ax, base, end)
     _parts.label_x(ax, "prediction", None if intervals is None else intervals.attrs)
@@ -66,10 +66,9 @@ def _label(name: str, data: xr.DataArray | None, j: int) -> str:
 
 def _draw_steps(ax: Axes, starts: np.ndarray, steps: np.ndarray) -> None:
     rows = np.arange(len(steps))
-    colors = [_parts.POSITIVE if step >= 0 else _parts.NEGATIVE for step in steps]
+    colors = [_colors.POSITIVE if step >= 0 else _colors.NEGATIVE for step in steps]
     ax.barh(rows, steps, left=starts, height=0.62, color=colors, alpha=0.85)
-    ends = starts + steps
-    ax.vlines(ends[1:], rows[1:] + 0.31, rows[:-1] - 0.31, color=_parts.NEUTRAL, linewidth=0.6)
+    ax.vlines(starts[1:], rows[:-1] - 0.31, rows[1:] + 0.31, color=_colors.NEUTRAL, linewidth=0.6)
     for row, (start, step) in enumerate(zip(starts, steps, strict=True)):
         ax.annotate(
             _parts.signed(step), (max(start, start + step), row), (4, 6), textcoords="offset points", fontsize="small"
@@ -79,7 +78,8 @@ def _draw_steps(ax: Axes, starts: np.ndarray, steps: np.ndarray) -> None:
 
 def _mark_ends(ax: Axes, base: float, end: float) -> None:
     for value, style in ((base, "dotted"), (end, "dashed")):
-        ax.axvline(value, color=_parts.NEUTRAL, linewidth=1.0, linestyle=style, zorder=0)
+        ax.axvline(value, color=_colors.NEUTRAL, linewidth=1.0, linestyle=style, zorder=0)
     # Two lines, because the title is centred above the axis and must fit into narrow figures with long labels.
-    title = f"from the base value {base:.4g} (dotted)\nto the prediction {end:.4g} (dashed)".replace("-", "\u2212")
-    ax.set_title(title, fontsize="medium", color=_parts.INK, pad=4)
+    start, stop = (_parts.number(value, ".4g") for value in (base, end))
+    title = f"from the base value {start} (dotted)\nto the prediction {stop} (dashed)"
+    ax.set_title(title, fontsize="medium", color=_colors.ink(), pad=4)

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
+from kpp.plots.importance import importance_order, mean_absolute
 from kpp.report.convergence import flatten
 from kpp.report.numbers import interval, number, short, short_name
 from kpp.wording import listed
@@ -78,9 +79,11 @@ def beeswarm(explanation: Explanation, output: int | None) -> str:
     values = explanation.values if output is None else explanation.values.isel(output=output)
     mean = (values.mean(("chain", "draw")) if explanation.has_draws else values).transpose("instance", "feature")
     means = mean.values
-    order = np.argsort(-np.abs(means).mean(axis=0), kind="stable")
     names = explanation.feature_names
-    ranges = [f"{short_name(names[j])} from {interval([means[:, j].min(), means[:, j].max()])}" for j in order]
+    ranges = [
+        f"{short_name(names[j])} from {interval([means[:, j].min(), means[:, j].max()])}"
+        for j in importance_order(mean_absolute(values))
+    ]
     return f"Contributions to {len(means)} predictions by feature: {listed(ranges, _MOST)}."
 
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from kpp.explanations import Explanation
 from kpp.plots import credible_interval
+from kpp.plots.importance import importance_order, mean_absolute
 from kpp.report import alternatives
 from kpp.report.bars import Scale, bar
 from kpp.report.images import Image, embed
@@ -64,7 +65,7 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
     explanation = explanation if output is None else explanation.isel(output=output)
     values = explanation.values
     rows = [dim for dim in values.dims if dim in ("instance", "output")]
-    absolute = abs(values).mean(rows).compute()
+    absolute = mean_absolute(values)
     means = (absolute.mean(_DRAWS) if explanation.has_draws else absolute).values
     bounds = credible_interval(absolute, PROBABILITY).values if explanation.has_draws else None
     noise = _noise_levels(explanation, rows)
@@ -75,7 +76,7 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
     largest = max(means.max(), 0.0 if bounds is None else bounds.max())
     scale = Scale([0.0, 1.02 * float(largest)], margin=0.0)
     found = []
-    for j in np.argsort(-means, kind="stable"):
+    for j in importance_order(absolute):
         pair = None if bounds is None else (float(bounds[j, 0]), float(bounds[j, 1]))
         level, share = (None if each is None else float(each[j]) for each in (noise, certain))
         picture = bar(scale, float(means[j]), pair)

@@ -6,12 +6,14 @@ Each takes labelled arrays and returns a matplotlib figure; draw them inside `kp
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from kpp.report.images import BLUE, GREY, ORANGE
+from kpp.report.numbers import short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,8 +27,12 @@ _INTERVAL = (0.05, 0.95)
 def target_histogram(y: np.ndarray, name: str) -> Figure:
     """Show the distribution of the target (n,), in its own unit."""
     figure, (axis,) = _figure(1, height=2.2)
-    axis.hist(y, bins=_bins(y.size), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5)
-    axis.set(xlabel=name, ylabel="rows")
+    if np.isin(y, (0, 1)).all():
+        axis.bar([0, 1], [(y == 0).sum(), (y == 1).sum()], width=0.5, color=BLUE, alpha=0.75)
+        axis.set_xticks([0, 1])
+    else:
+        axis.hist(y, bins=_bins(y.size), color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.5)
+    axis.set(xlabel=short_name(name), ylabel="rows")
     return figure
 
 
@@ -62,6 +68,7 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
     The distributions are on the left, a comparison row by row on the right.
     """
     figure, (left, right) = _figure(2, height=3.4)
+    name = short_name(name)
     edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=_bins(observed.size))
     left.hist(observed, edges, density=True, color=GREY, alpha=0.55, label="observed")
     for index, draw in enumerate(predictive[np.linspace(0, len(predictive) - 1, min(40, len(predictive)), dtype=int)]):
@@ -69,9 +76,8 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
         left.stairs(
             heights, edges, color=BLUE, alpha=0.2, linewidth=0.8, label="drawn from the model" if not index else None
         )
-    left.set(xlabel=name, ylabel="density", title="Distribution")
-    left.set_ylim(top=1.3 * left.get_ylim()[1])  # room for the legend
-    left.legend(loc="upper left")
+    left.set(xlabel=_lines(name), ylabel="density", title="Distribution")
+    _legend_above(left)
     lower, upper = np.quantile(predictive, _INTERVAL, axis=0)
     middle = predictive.mean(axis=0)
     right.errorbar(
@@ -79,7 +85,8 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
         ecolor=BLUE, elinewidth=0.5, alpha=0.45,
     )  # fmt: skip
     _diagonal(right)
-    right.set(xlabel=f"predicted {name}, with 90% intervals", ylabel=f"observed {name}", title="Row by row")
+    labels = {"xlabel": _lines(f"predicted {name}, with 90% intervals"), "ylabel": _lines(f"observed {name}")}
+    right.set(title="Row by row", **labels)
     return figure
 
 
@@ -95,11 +102,12 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Fig
         The figure.
     """
     figure, (left, right) = _figure(2, height=3.2)
+    name = short_name(name)
     edges = np.linspace(0.0, 1.0, 11)
-    for label, color in ((0, ORANGE), (1, BLUE)):
-        left.hist(probability[observed == label], edges, color=color, alpha=0.55, label=f"{name} = {label}")
+    for label, color, words in ((0, ORANGE, "other rows"), (1, BLUE, f"rows with {name}")):
+        left.hist(probability[observed == label], edges, color=color, alpha=0.55, label=_lines(words))
     left.set(xlabel="predicted probability", ylabel="rows", title="Predictions by label")
-    left.legend()
+    _legend_above(left)
     which = np.clip(np.digitize(probability, edges) - 1, 0, 9)
     for index in np.unique(which):
         chosen = which == index
@@ -128,6 +136,18 @@ def _figure(columns: int, height: float) -> tuple[Figure, tuple[Any, ...]]:
 
     figure = Figure(figsize=(_WIDTH, height))
     return figure, tuple(np.atleast_1d(figure.subplots(1, columns)))
+
+
+def _lines(text: str) -> str:
+    """Return a label in lines that fit beside another plot."""
+    return textwrap.fill(text, 38)
+
+
+def _legend_above(axis: Any) -> None:
+    """Put the legend above the data."""
+    legend = axis.legend(loc="upper left")
+    share = legend.get_window_extent().height / axis.bbox.height
+    axis.set_ylim(top=axis.get_ylim()[1] / max(0.3, 0.95 - share))
 
 
 def _bins(count: int) -> int:
@@ -185,7 +205,7 @@ def _plain_log_scale(axis: Any) -> None:
 
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "\u2212")))
     axis.xaxis.set_minor_locator(NullLocator())
 
 

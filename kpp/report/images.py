@@ -38,6 +38,8 @@ _PREAMBLE = re.compile(r"^.*?(?=<svg)", re.DOTALL)  # the XML declaration, which
 _TAG = re.compile(r"<[^<>]*>")  # numbers outside of tags are labels, and stay as they are
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _FONTS = re.compile(r"'DejaVu Sans'[^;\"]*")  # a long list of fonts, in every piece of text
+# Letters are as wide as those with which matplotlib places the lines of a label: Verdana has the widths of DejaVu Sans.
+_SAME_WIDTHS = "DejaVu Sans,Verdana,sans-serif"
 _BETWEEN_LINES = re.compile(r"\n\s+")
 _PIXELS_PER_INCH = 96  # of CSS
 # From this number of bytes on, a PNG is tried.
@@ -106,7 +108,7 @@ def _svg(figure: Figure) -> bytes:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata=_METADATA)
     text = _PREAMBLE.sub("", buffer.getvalue())
-    text = _TAG.sub(lambda tag: _LONG_NUMBER.sub(_rounded, _FONTS.sub("sans-serif", tag[0])), text)
+    text = _TAG.sub(lambda tag: _LONG_NUMBER.sub(_rounded, _FONTS.sub(_SAME_WIDTHS, tag[0])), text)
     return _BETWEEN_LINES.sub("\n", text).encode()
 
 

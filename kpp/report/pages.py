@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from kpp.report import numbers
 
@@ -41,4 +41,10 @@ def _environment() -> jinja2.Environment:
     )
     names = ("number", "short", "fixed", "interval", "percent", "short_name")
     environment.filters |= {name: getattr(numbers, name) for name in names}
+    environment.filters["breakable"] = _breakable
     return environment
+
+
+def _breakable(name: str) -> Markup:
+    """Return a name whose line may end after each underscore, and not only where the space ends."""
+    return escape(name).replace("_", Markup("_<wbr>"))

@@ -12,6 +12,7 @@ import xarray as xr
 from markupsafe import Markup
 
 from kpp.explanations import Explanation
+from kpp.plots.importance import importance_order, mean_absolute
 from kpp.report.bars import Scale, step
 from kpp.report.numbers import NOTHING, interval, number, signed
 
@@ -186,7 +187,8 @@ def row_table(
     kept = set(drawn)
     rest = [position for position in order if position not in kept]
     positions = sorted([*drawn, *_spread(rest, most - len(drawn))])
-    writer = _Writer(Explanation(explanation.isel(instance=positions).dataset.compute()), max_features)
+    columns = importance_order(mean_absolute(explanation.values))[:max_features].tolist()
+    writer = _Writer(Explanation(explanation.isel(instance=positions).dataset.compute()), columns, max_features)
     rows = [
         row
         for index, position in enumerate(progress(positions))
@@ -235,10 +237,11 @@ class _Writer:
 
     Args:
         explanation: The rows.
-        max_features: The largest number of features in the table and in a waterfall.
+        columns: The positions of the features in the table.
+        max_features: The largest number of features in a waterfall.
     """
 
-    def __init__(self, explanation: Explanation, max_features: int) -> None:
+    def __init__(self, explanation: Explanation, columns: list[int], max_features: int) -> None:
         mean = explanation.mean().dataset
         self.outputs = explanation.output_names or ("",)
         dims = ("instance", "output", "feature")
@@ -252,8 +255,7 @@ class _Writer:
         self.names = explanation.feature_names
         self.instances = [_row_name(name) for name in mean.coords["instance"].values]
         self.data = [_as_text(column) for column in explanation.schema.decode(mean["data"].values).values()]
-        importance = np.abs(self.values).mean(axis=(0, 1))
-        self.columns = np.argsort(-importance, kind="stable")[:max_features].tolist()
+        self.columns = columns
         self.max_features = max_features
         levels = explanation.schema.levels
         self.features = [(self.names[j], self.names[j] not in levels) for j in self.columns]

@@ -52,8 +52,8 @@ class KeptFit:
     def save(self, fit: Fit, seconds: float) -> None:
         """Save a fit that took some seconds; the file appears only when it is complete."""
         kept = json.dumps({"digests": dict(self.digests), "seconds": seconds})
-        idata = _arviz.from_groups(_arviz.groups(fit.idata), {**fit.idata.attrs, _ATTRIBUTE: kept})
-        dataclasses.replace(fit, idata=idata).save(self.path)
+        idata = _arviz.from_groups(_arviz.groups(fit.idata), {**fit.attrs, _ATTRIBUTE: kept})
+        dataclasses.replace(fit, arviz=idata).save(self.path)
 
     def load(self) -> tuple[Fit, float]:
         """Return the kept fit, and the seconds that it took.
@@ -76,9 +76,9 @@ class KeptFit:
                 f"--resume: {' and '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed since the kept "
                 "fit was made; undo the change, or leave --resume out to fit again"
             )
-        attrs = dict(fit.idata.attrs)
+        attrs = fit.attrs
         seconds = json.loads(attrs.pop(_ATTRIBUTE))["seconds"]
-        return dataclasses.replace(fit, idata=_arviz.from_groups(_arviz.groups(fit.idata), attrs)), seconds
+        return dataclasses.replace(fit, arviz=_arviz.from_groups(_arviz.groups(fit.idata), attrs)), seconds
 
     def remove(self) -> None:
         """Delete the kept fit of this study; the fit of another study, which runs into the same output, stays."""

@@ -111,6 +111,7 @@ def _make_fit(plan: _Plan, kept: KeptFit, stages: Stages) -> Fit:
         stages.say("an interrupted run has kept a finished fit of this study: --resume goes on from it; fitting again")
     with blame("[inference]"), stages.stage("fit"):
         fit = _fit(plan)
+        _arviz.groups(fit.idata)  # made here: their errors are those of the inference
     try:
         kept.save(fit, stages.seconds["fit"])
     except (OSError, TypeError, ValueError) as error:  # the study can be completed without it
@@ -208,7 +209,7 @@ def _write_results(
     folder: Path, plan: _Plan, fit: Fit, groups: Mapping[str, xr.Dataset], explanation: Explanation
 ) -> None:
     attrs = {
-        **getattr(fit.idata, "attrs", {}),
+        **fit.attrs,
         "kpp_study": plan.config.source,
         "kpp_data": json.dumps(as_json(plan.data)),
         "kpp_seed": plan.config.seed,

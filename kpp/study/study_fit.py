@@ -142,10 +142,10 @@ def save_fit(path: Path, fit: Fit, data: StudyData, max_draws: int) -> None:
         ValueError: If a name contains a slash.
     """
     facts = {**as_json(data), "pairs": isinstance(data.training, Matches), "max_draws": max_draws}
-    attrs = {**fit.idata.attrs, _ATTRIBUTE: json.dumps({**facts, "shown": data.shown_target})}
+    attrs = {**fit.attrs, _ATTRIBUTE: json.dumps({**facts, "shown": data.shown_target})}
     if not data.standardization.is_identity:
         attrs["kpp_note"] = _NOTE
-    dataclasses.replace(fit, idata=_arviz.from_groups(_arviz.groups(fit.idata), attrs)).save(path)
+    dataclasses.replace(fit, arviz=_arviz.from_groups(_arviz.groups(fit.idata), attrs)).save(path)
 
 
 def load_fit(path: str | os.PathLike[str]) -> StudyFit:
@@ -165,9 +165,9 @@ def load_fit(path: str | os.PathLike[str]) -> StudyFit:
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {str(file)!r}")
     fit = Fit(**read_parts(file))
-    if _ATTRIBUTE not in fit.idata.attrs:
+    if _ATTRIBUTE not in fit.attrs:
         return StudyFit(fit, None)
-    facts: dict[str, Any] = json.loads(fit.idata.attrs[_ATTRIBUTE])
+    facts: dict[str, Any] = json.loads(fit.attrs[_ATTRIBUTE])
     if facts["pairs"]:
         raise ValueError(
             f"{str(file)!r} is the fit of matches between items, which predicts no single rows; "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+import PIL.Image
 import pytest
 
 import kpp
@@ -98,6 +100,15 @@ def test_hostile_names_and_levels_are_text_and_run_nothing(report, hostile_study
     report.page.locator("input.search").fill(hostile_study.names[0])
     assert report.page.evaluate(FIND_FOREIGN) == {"scripts": 1, "handlers": [], "hacked": "undefined"}
     assert not report.faults
+
+
+@pytest.mark.parametrize(("scheme", "page"), [("light", (255, 255, 255)), ("dark", (20, 24, 31))])
+def test_pictures_have_the_color_of_the_page(open_tab, report_root, scheme, page):
+    tab = open_tab(report_root, color_scheme=scheme)
+    tab.open("report.html", 768)
+    for image in tab.page.locator("figure img").all():
+        with PIL.Image.open(io.BytesIO(image.screenshot())) as picture:
+            assert picture.convert("RGB").getpixel((2, 2)) == page
 
 
 def test_a_click_on_a_header_sorts_by_its_numbers(report):

@@ -72,7 +72,7 @@ def fit_with_draws(inference=NUTS):
     posterior = posterior.assign_coords(chain=range(2), draw=range(50))
     idata = _arviz.from_groups({"posterior": posterior}, {"divergences": 3})
     draws = {name: jnp.asarray(value) for name, value in draws.items()}
-    return dataclasses.replace(fit(), draws=draws, idata=idata, inference=inference)
+    return dataclasses.replace(fit(), draws=draws, arviz=idata, inference=inference)
 
 
 def explanation(draws=False):

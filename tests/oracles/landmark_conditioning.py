@@ -6,15 +6,16 @@ import numpy as np
 
 
 def landmark_weights(kernel, background, landmarks, x, mask, regularization):
-    """The weights (m, p) by the m x m matrix of Nyström's approximation, with pseudo-inverses and no features.
+    """The weights (m, p) by the m x m matrix of Nyström's approximation, from eigenvectors of the landmarks' matrix.
 
     `kernel` is a function of two sets of points that hold the features of the coalition alone, and of its mask.
     """
     z, b, rows = background[:, mask], landmarks[:, mask], x[:, mask]
-    middle = np.linalg.pinv(kernel(b, b, mask), rcond=1e-13, hermitian=True)
-    gram = kernel(z, b, mask) @ middle @ kernel(b, z, mask)
-    sections = kernel(z, b, mask) @ middle @ kernel(b, rows, mask)
-    return np.linalg.solve(gram + len(z) * regularization * np.eye(len(z)), sections)
+    values, vectors = np.linalg.eigh(kernel(b, b, mask))
+    kept = values > 1e-15 * values[-1]
+    root = vectors[:, kept] / np.sqrt(values[kept])
+    features, at_rows = kernel(z, b, mask) @ root, kernel(rows, b, mask) @ root
+    return np.linalg.solve(features @ features.T + len(z) * regularization * np.eye(len(z)), features @ at_rows.T)
 
 
 def landmark_values(f, constant, kernel, background, landmarks, x, coalitions, regularization, *, embedded=False):

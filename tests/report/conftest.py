@@ -25,7 +25,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         element = (tag, dict(attrs), [])
         self.elements.append(element)
-        if tag not in ("meta", "img", "input", "link", "br"):
+        if tag not in ("meta", "img", "input", "link", "br", "wbr"):
             self._open.append(element)
 
     def handle_startendtag(self, tag, attrs):

@@ -7,12 +7,13 @@ physiologically-based model for simulation of color vision deficiency, IEEE TVCG
 from __future__ import annotations
 
 import importlib.resources
+import itertools
 import re
 
 import numpy as np
 import pytest
 
-from kpp.plots._parts import NEGATIVE, POSITIVE
+from kpp.plots._colors import INK, LEVELS, NEGATIVE, NEUTRAL, POSITIVE
 from kpp.report.images import BLUE, GREY, ORANGE
 
 VISIONS = {
@@ -63,6 +64,28 @@ def test_text_has_the_contrast_of_level_aa(theme, ground, ink):
 def test_bars_and_their_intervals_can_be_seen(theme, bar):
     assert contrast(theme[bar], theme["page"]) >= 3
     assert contrast(theme[bar], theme["ink"]) >= 3
+
+
+def in_the_dark(color: str) -> str:
+    """A color of a picture on a dark page, by the filter and the blending of the style."""
+    hue_rotation = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])  # by 180 degrees
+    color, page = ([int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)] for text in (color, DARK["page"]))
+    shown = np.clip(hue_rotation @ (1 - np.asarray(color)), 0, 1)
+    blended = 1 - (1 - shown) * (1 - np.asarray(page))
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in blended)
+
+
+@pytest.mark.parametrize("color", [POSITIVE, NEGATIVE, NEUTRAL, INK, BLUE, ORANGE, GREY])
+def test_pictures_can_be_seen_on_a_dark_page(color):
+    assert "filter: invert(1) hue-rotate(180deg); mix-blend-mode: screen" in STYLE
+    assert contrast(in_the_dark(color), DARK["page"]) >= (4.5 if color == INK else 3)
+    assert in_the_dark("#ffffff") == DARK["page"]
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_levels_of_a_category_differ_for_every_vision(vision):
+    colors = [lab(np.asarray(VISIONS[vision]) @ linear(color)) for color in LEVELS]
+    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(colors, 2)) > 15
 
 
 @pytest.mark.parametrize("vision", VISIONS)

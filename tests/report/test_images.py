@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 
 import numpy as np
 import PIL.Image
@@ -32,7 +33,7 @@ def test_a_small_figure_is_svg_with_its_text_as_text():
     kind, svg = content(image)
     assert kind == "data:image/svg+xml"
     assert b"0.123456 &lt;b&gt; $x$" in svg  # numbers in labels are not rounded
-    assert b"DejaVu" not in svg
+    assert set(re.findall(rb"font-family: ([^;\"]*)", svg)) == {b"DejaVu Sans,Verdana,sans-serif"}
     assert (image.width, image.height) == (480, 192)
 
 

@@ -107,8 +107,8 @@ def test_the_message_about_the_results_of_a_study_names_the_file_of_its_fit(fini
 
 
 def test_a_fit_that_belongs_to_no_study_has_its_own_units(finished, fit, tmp_path):
-    attrs = {name: value for name, value in fit.idata.attrs.items() if not name.startswith("kpp_")}
-    plain = dataclasses.replace(fit, idata=_arviz.from_groups(_arviz.groups(fit.idata), attrs))
+    attrs = {name: value for name, value in fit.attrs.items() if not name.startswith("kpp_")}
+    plain = dataclasses.replace(fit, arviz=_arviz.from_groups(_arviz.groups(fit.idata), attrs))
     plain.save(tmp_path / "plain.nc")
     rows = standardized(new_rooms(), finished.frame)
     found = load_fit(tmp_path / "plain.nc").predict(rows)
@@ -116,9 +116,9 @@ def test_a_fit_that_belongs_to_no_study_has_its_own_units(finished, fit, tmp_pat
 
 
 def test_the_fit_of_matches_predicts_no_single_rows(fit, tmp_path):
-    facts = {**json.loads(fit.idata.attrs["kpp_study_fit"]), "pairs": True}
-    idata = _arviz.from_groups(_arviz.groups(fit.idata), {**fit.idata.attrs, "kpp_study_fit": json.dumps(facts)})
-    dataclasses.replace(fit, idata=idata).save(tmp_path / "pairs.nc")
+    facts = {**json.loads(fit.attrs["kpp_study_fit"]), "pairs": True}
+    idata = _arviz.from_groups(_arviz.groups(fit.idata), {**fit.attrs, "kpp_study_fit": json.dumps(facts)})
+    dataclasses.replace(fit, arviz=idata).save(tmp_path / "pairs.nc")
     with pytest.raises(ValueError, match="matches between items, which predicts no single rows"):
         load_fit(tmp_path / "pairs.nc")
 

@@ -1,7 +1,8 @@
 r"""Conditional mean embeddings of all coalitions in low rank, by kernel sections at landmarks.
 
 With b landmarks B, the features of a point are :math:`\phi_S(x) = L_S^{-1} k(B_S, x_S)`, where :math:`K_{B_S B_S} = L_S
-L_S^\top`. With the features :math:`\Phi_S` (m, b) of the background, the weights of the background points are
+L_S^\top`; landmarks that depend on others in S up to rounding are left out. With the features :math:`\Phi_S` (m, b) of
+the background, the weights of the background points are
 
 .. math:: W_S(x) = \Phi_S (\Phi_S^\top \Phi_S + m \eta I)^{-1} \phi_S(x).
 
@@ -25,7 +26,7 @@ from kpp.batching import average_chunks, even_size, split_rows
 from kpp.games.values.conditional_embeddings import is_tabulated, restricted_matrices
 from kpp.games.values.product_games import masked_product
 from kpp.kernels import AbstractKernel, AbstractProductKernel
-from kpp.linalg import FeatureRidge, add_diagonal, cho_solve, cholesky, whitener
+from kpp.linalg import FeatureRidge, add_diagonal, cho_solve, cholesky, pivoted_whitener
 from kpp.validation import as_points, count
 
 __all__ = ["LandmarkEmbeddings", "read_landmarks"]
@@ -135,9 +136,9 @@ class LandmarkEmbeddings(eqx.Module):
         return of_coalition
 
     def _roots(self) -> Callable[[Mask], Float[Array, "b b"]]:
-        """Return a function from the mask of a coalition to the inverse of the Cholesky factor L."""
+        """Return a function from the mask of a coalition to the whitener of the landmarks' kernel matrix."""
         gram = restricted_matrices(self.kernel, self.landmarks, self.landmarks)
-        return lambda mask: whitener(gram(mask), what="the kernel matrix of the landmarks")
+        return lambda mask: pivoted_whitener(gram(mask), what="the kernel matrix of the landmarks")
 
     def _is_end(self, mask: Mask) -> Bool[Array, ""]:
         return self.exact_ends & (jnp.all(mask) | ~jnp.any(mask))

@@ -104,7 +104,10 @@ class Observational(AbstractWeighted):
         \phi_S(x) = L_S^{-1} k(B_S, x_S), \quad K_{B_S B_S} = L_S L_S^\top,
 
     which takes :math:`m b^2 + b^3` instead of :math:`m^3` steps per coalition, and forms no matrix (m, m). With all
-    background points as landmarks it is the exact game. `kpp.games.landmark_error` tells the difference.
+    background points as landmarks it is the exact game. `kpp.games.landmark_error` measures the difference. Landmarks
+    may be equal in some features: those that depend on others in S up to rounding are left out. If landmarks are close
+    in S, the values at points far from them may have errors of the order :math:`10^{-8} / (m \eta)`, and larger errors
+    if many background points are also far from the landmarks.
 
     References:
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, proposition 3 and, for other kernels than product kernels,

@@ -7,6 +7,7 @@ from points (n, d) to (n,) that is positive on one side, called inside, and zero
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from kpp.batching import call_in_chunks
 from kpp.typing import AnyArray
-from kpp.validation import as_points, positive, probability
+from kpp.validation import as_points, is_concrete, positive, probability
 
 __all__ = ["class_margin", "level_margin", "steep_margin"]
 
@@ -45,16 +46,26 @@ def class_margin(function: _Function, index: int | str = 1) -> _Function:
         Hill, Masoomi, Torop, Ghimire, Dy (2023), "Boundary-aware uncertainty for feature attribution explainers",
         appendix C.3.
     """
+    # An array, so that compiled programs do not depend on the class.
+    return ClassMargin(function, np.asarray(index) if isinstance(index, int) else index)
 
-    def margin(x: ArrayLike) -> Any:
-        values = _as_array(function(x))
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClassMargin:
+    """What `class_margin` returns: a pytree, so that the classes of a network share compiled programs."""
+
+    function: _Function
+    index: Any
+
+    def __call__(self, x: ArrayLike) -> Any:
+        """Return the margin at points."""
+        values = _as_array(self.function(x))
         if values.ndim == 1 and values.dtype.kind != "f":
-            return _library(values).where(values == index, 1.0, -1.0)
+            return _library(values).where(values == self.index, 1.0, -1.0)
         if values.ndim == 1 or values.shape[1] == 1:
-            return _against_half(values.reshape(-1), index)
-        return _against_the_rest(values, index)
-
-    return margin
+            return _against_half(values.reshape(-1), self.index)
+        return _against_the_rest(values, self.index)
 
 
 def level_margin(function: _Function, level: float, index: int = 0) -> _Function:
@@ -161,17 +172,18 @@ def _output(values: AnyArray, index: int) -> Any:
     return values[:, index]
 
 
-def _against_half(values: AnyArray, index: object) -> Any:
+def _against_half(values: AnyArray, index: Any) -> Any:
     _check_index(index, 2)
-    return values - 0.5 if index == 1 else 0.5 - values
+    return (2 * index - 1) * (values - 0.5)
 
 
 def _against_the_rest(values: AnyArray, index: Any) -> Any:
     _check_index(index, values.shape[1])
-    others = np.arange(values.shape[1]) != index
-    return values[:, index] - values[:, others].max(axis=1)
+    library = _library(values)
+    others = library.where(np.arange(values.shape[1]) == index, -np.inf, values)
+    return values[:, index] - others.max(axis=1)
 
 
 def _check_index(index: object, count: int) -> None:
-    if index not in range(count):
-        raise ValueError(f"`index` must be one of the {count} outputs or classes, from 0 to {count - 1}, got {index!r}")
+    if is_concrete(index) and index not in range(count):
+        raise ValueError(f"`index` must be one of the {count} outputs or classes, from 0 to {count - 1}, got {index}")

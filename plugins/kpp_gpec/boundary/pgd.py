@@ -96,14 +96,16 @@ class PGDSampler(AbstractBoundarySampler):
         low, high = (jnp.asarray(side, dtype)[None] for side in box)
         radii = jnp.asarray(self.radii, dtype)
 
-        @jax.jit
-        def attack(rows: Float[Array, "n e"]) -> Float[Array, "n f"]:
-            starts, noise = jnp.split(rows[:, 1:], 2, axis=1)
-            return _smallest(margin.function, starts, rows[:, 0], noise, (low, high), radii, self.num_steps)
+        function = margin.function
+        # A shared program would keep the arrays of a function that is no module in memory.
+        shared = not any(map(callable, jax.tree.leaves(function)))
+        attack = _attack if shared else eqx.filter_jit(lambda *arguments: _smallest(*arguments))
 
         rows = np.concatenate([signs[:, None], seeds, rng.uniform(-1.0, 1.0, size=seeds.shape)], axis=1)
         try:
-            found, _ = call_in_chunks(lambda chunk: attack(jnp.asarray(chunk, dtype)), rows)
+            found, _ = call_in_chunks(
+                lambda chunk: attack(function, jnp.asarray(chunk, dtype), (low, high), radii, self.num_steps), rows
+            )
         except jax.errors.TracerArrayConversionError as error:
             raise TypeError(
                 "`margin` must be written in JAX, to have a gradient, got a function that needs NumPy arrays; "
@@ -126,14 +128,17 @@ def _seeds(
 
 def _smallest(
     margin: Callable[[Any], Any],
-    starts: Float[Array, "n d"],
-    signs: Float[Array, " n"],
-    noise: Float[Array, "n d"],
+    rows: Float[Array, "n e"],
     box: tuple[Float[Array, "1 d"], Float[Array, "1 d"]],
     radii: Float[Array, " r"],
     num_steps: int,
 ) -> Float[Array, "n f"]:
-    """Return in the first column the number of radii tried, then the adversary at the smallest successful radius."""
+    """Return in the first column the number of radii tried, then the adversary at the smallest successful radius.
+
+    A row holds the sign of the margin at a start, the start, and the noise of the starts in the boxes.
+    """
+    signs = rows[:, 0]
+    starts, noise = jnp.split(rows[:, 1:], 2, axis=1)
 
     def is_open(state: tuple[Array, Array, Array]) -> Array:
         number, _, crossed = state
@@ -149,6 +154,9 @@ def _smallest(
     begin = (jnp.asarray(0), starts, jnp.zeros(len(starts), bool))
     number, points, _ = jax.lax.while_loop(is_open, try_next, begin)
     return jnp.concatenate([jnp.full((len(starts), 1), number, starts.dtype), points], axis=1)
+
+
+_attack = eqx.filter_jit(_smallest)
 
 
 def _descend(

@@ -8,6 +8,7 @@ results are in the features' own units.
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -132,7 +133,7 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
         """
         points = np.asarray(as_points(x), dtype=float)
         location, scale = points.mean(axis=0)[None], standard_deviations(points)[None]
-        counted = CountedMargin(lambda z: margin(z * scale + location))
+        counted = CountedMargin(StandardizedMargin(margin, location, scale))
         brackets = self.search(_generator(rng_key), counted, (points - location) / scale)
         kept = spread(brackets.midpoints, self.max_points, self.tolerance)
         return BoundarySample(
@@ -144,6 +145,26 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
             num_evaluations=counted.num_evaluations,
             status=_status(brackets, len(kept), counted.num_evaluations),
         )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class StandardizedMargin:
+    """A margin of points in standard units; a pytree, so that margins of equal shapes share compiled programs.
+
+    Args:
+        margin: The margin in the units of the data.
+        location: The means of the features, (1, d).
+        scale: Their standard deviations, (1, d).
+    """
+
+    margin: Callable[[Any], Any]
+    location: Float[AnyArray, "1 d"]
+    scale: Float[AnyArray, "1 d"]
+
+    def __call__(self, z: Float[AnyArray, "n d"]) -> Any:
+        """Return the margin at points."""
+        return self.margin(z * self.scale + self.location)
 
 
 def check_sampler(sampler: AbstractBoundarySampler) -> None:

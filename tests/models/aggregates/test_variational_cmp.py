@@ -180,7 +180,7 @@ def test_restarts_leave_a_bad_start():
         inference = kpp.MAP(num_restarts=restarts, progress=False)
         fit = model.fit(jax.random.key(1), bags, z, inference=inference, num_prior_samples=0)
         errors.append(np.sqrt(np.mean((fit.predict(x)["mean"].values[0, 0] - field) ** 2)))
-        densities.append(fit.idata.attrs["log_density"])
+        densities.append(fit.attrs["log_density"])
     assert errors[0] > 0.6  # the standard deviation of the field is 0.7
     assert errors[1] < 0.15
     assert densities[1] > densities[0]

@@ -649,7 +649,7 @@ def test_the_weighted_draws_of_laplace_agree_with_nuts():
         assert ("latent_whitened" in fit.draws) is (name != "laplace")
         if name == "weighted":
             assert fit.draws["latent_whitened"].shape == (1, 8000, 25)
-            assert 1 <= fit.idata.attrs["importance_ess"] <= 8000
+            assert 1 <= fit.attrs["importance_ess"] <= 8000
         predicted = fit.predict(other)
         mean = predicted["mean"].mean(("chain", "draw")).values
         square = (predicted["latent_variance"] + predicted["mean"] ** 2).mean(("chain", "draw")).values

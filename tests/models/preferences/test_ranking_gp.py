@@ -180,7 +180,7 @@ def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences():
     for site, value in found.items():
         np.testing.assert_allclose(value, expected[site], rtol=1e-6)  # of the search
     ways = special.comb(np.asarray(matches.counts), np.asarray(matches.wins))
-    evidence = [fit.idata.attrs["log_density"] for fit in modes]
+    evidence = [fit.attrs["log_density"] for fit in modes]
     assert abs(evidence[0] + np.log(ways).sum() - evidence[1]) < 1e-8  # the orders of the matches of a pair
     both = jnp.concatenate([matches.points[:, 0], matches.points[:, 1]])
     asked = (both, jnp.concatenate([matches.contexts] * 2))

@@ -106,7 +106,7 @@ def test_fits_converge_and_are_near_the_exact_ones(inference):
     expected, found = (fit(model, inference=inference) for model in both(**PRIORS, settings=settings))
     for name in expected.draws:
         np.testing.assert_allclose(found.draws[name].mean(), expected.draws[name].mean(), rtol=0.05)
-    assert found.idata.attrs["gradient_norm"] < 1e-4 or inference is not FIXED
+    assert found.attrs["gradient_norm"] < 1e-4 or inference is not FIXED
 
 
 @pytest.mark.slow
