@@ -79,7 +79,7 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
     for j in importance_order(absolute):
         pair = None if bounds is None else (float(bounds[j, 0]), float(bounds[j, 1]))
         level, share = (None if each is None else float(each[j]) for each in (noise, certain))
-        picture = bar(scale, float(means[j]), pair)
+        picture = bar(scale, float(means[j]), pair, level)
         found.append(Importance(explanation.feature_names[j], float(means[j]), pair, level, share, picture))
     return found
 
