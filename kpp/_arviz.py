@@ -70,9 +70,11 @@ def loo(idata: _Groups, *, var_name: str | None = None, pointwise: bool = True) 
 
 
 def loo_numbers(result: Any) -> dict[str, Any]:
-    """Return the results of `loo` under the same names for every ArviZ: elpd, se, p and pareto_k, one per row."""
+    """Return the results of `loo` under the same names for every ArviZ: elpd, se, p; per row pointwise and pareto_k."""
     elpd, p = (result["elpd_loo"], result["p_loo"]) if MAJOR == 0 else (result.elpd, result.p)
-    return {"elpd": float(elpd), "se": float(result.se), "p": float(p), "pareto_k": result.pareto_k.values.ravel()}
+    pointwise = result["loo_i"] if MAJOR == 0 else result.elpd_i
+    rows = {"pointwise": pointwise.values.ravel(), "pareto_k": result.pareto_k.values.ravel()}
+    return {"elpd": float(elpd), "se": float(result.se), "p": float(p), **rows}
 
 
 def psis(log_ratio: AnyArray) -> tuple[np.ndarray, float]:
@@ -105,12 +107,9 @@ def summary(
     dataset = dataset if var_names is None else dataset[var_names]
     if not dataset.data_vars:
         return pd.DataFrame(columns=["mean", "sd", "lower", "upper", *_DIAGNOSTICS], dtype=float)
-    if MAJOR == 0:
-        table = _arviz().summary(dataset, kind="diagnostics", round_to="none")
-    else:
-        table = _arviz().summary(
-            dataset, kind="diagnostics", round_to="none", ci_kind="eti", ci_prob=interval_probability
-        )
+    options = {} if MAJOR == 0 else {"ci_kind": "eti", "ci_prob": interval_probability}
+    with np.errstate(divide="ignore", invalid="ignore"):  # R-hat of equal draws is 0 / 0
+        table = _arviz().summary(dataset, kind="diagnostics", round_to="none", **options)
     tails = [(1 - interval_probability) / 2, (1 + interval_probability) / 2]
     moments = {
         "mean": dataset.mean(("chain", "draw")),

@@ -1,13 +1,18 @@
-"""Long lists and texts in messages and reports: the beginning, and how much is left out."""
+"""Words of messages and reports: the beginning of long lists and texts, and a warning that all grid searches share."""
 
 from __future__ import annotations
 
+import logging
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["brief", "listed", "named"]
+import numpy as np
 
+__all__ = ["brief", "listed", "named", "warn_at_edge"]
+
+_LOGGER = logging.getLogger("kpp")
+_FEWEST = 3  # values of a grid that has an inside
 #: The most names in one message: more of them hide what it says.
 _MOST = 20
 
@@ -21,6 +26,24 @@ def listed(parts: Sequence[str], most: int) -> str:
 def named(values: Iterable[Any]) -> str:
     """Write names as a list in a message, `['x', 'y']`, the first 20 of a long one."""
     return f"[{listed([repr(value) for value in values], _MOST)}]"
+
+
+def warn_at_edge(chosen: Mapping[str, tuple[float, Any]]) -> None:
+    """Warn if the best value of a grid is its least or largest one, because a better one may lie beyond.
+
+    Args:
+        chosen: For each name the best value and all values of the grid. A grid of fewer than 3 values has no inside.
+    """
+    at_edge = [
+        f"{name} = {value:.4g}"
+        for name, (value, grid) in chosen.items()
+        if len(grid) >= _FEWEST and (value <= np.min(grid) or value >= np.max(grid))
+    ]
+    if at_edge:
+        _LOGGER.warning(
+            "the best value is at the edge of the grid, so a better one may lie beyond (%s); extend the grid",
+            ", ".join(at_edge),
+        )
 
 
 def brief(text: object) -> str:

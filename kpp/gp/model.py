@@ -67,6 +67,13 @@ class AbstractGPModel(AbstractModel):
         """
         return _log_likelihood(self.posterior(sample, data), data)
 
+    def held_out_mean(self, sample: Sample, data: Data) -> Array:
+        r"""Return :math:`E[y_i \mid y_{-i}]` for every i, under one draw: the means of the laws of `log_likelihood`."""
+        posterior = self.posterior(sample, data)
+        mean, variance = _held_out_law(posterior, data)
+        predicted = posterior.likelihood.predict(mean, jnp.zeros_like(mean) if variance is None else variance)
+        return predicted.get("response_mean", mean)
+
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
         """Return moments of the function and the quantities of the likelihood; see `AbstractModel.predictive`."""
         posterior = self.posterior(sample, data)
@@ -125,10 +132,13 @@ class AbstractGPModel(AbstractModel):
         return {"y": posterior.likelihood.draw_again(rng_key, law, self.variance_scale(posterior, x))}
 
 
+def _held_out_law(posterior: ConditionedProcess, data: Data) -> tuple[Array, Array | None]:
+    """Return mean and variance of the latent value of every observation given all others, or given drawn values."""
+    return moments_in_blocks(posterior.moments, data["x"])[:2] if posterior.held_out is None else posterior.held_out()
+
+
 def _log_likelihood(posterior: ConditionedProcess, data: Data) -> dict[str, Array]:
-    mean, variance = (
-        moments_in_blocks(posterior.moments, data["x"])[:2] if posterior.held_out is None else posterior.held_out()
-    )
+    mean, variance = _held_out_law(posterior, data)
     if variance is None:
         return {"y": posterior.likelihood.log_density(mean)}
     return {"y": posterior.likelihood.marginal_log_density(mean, variance)}

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -87,7 +87,14 @@ class AbstractInference(_Fields, AbstractModule):
     """An inference method: it returns draws from the posterior of a NumPyro model.
 
     Fields are plain numbers and text, so that a fit can be saved together with its inference.
+
+    Attributes:
+        approximates: Whether the posterior is replaced by a fitted distribution or by its mode. Then R-hat and
+            effective sample sizes say nothing about the accuracy, and reports leave them out. False for samplers of
+            the posterior itself.
     """
+
+    approximates: ClassVar[bool] = False
 
     @abc.abstractmethod
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:

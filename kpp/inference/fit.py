@@ -25,6 +25,8 @@ from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments,
 from kpp.inference.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
 from kpp.inference.notebook import fit_html
 from kpp.inference.storage import describe_inference, read_parts, write_parts
+from kpp.kernels import AbstractKernel
+from kpp.kernels.by_feature import names_of_sites
 from kpp.memory import check_count, check_matrices
 from kpp.posteriors import GPPosterior
 from kpp.programs import release_programs
@@ -377,7 +379,13 @@ class Fit:
         names = () if self.schema is None else self.schema.feature_names
         observed = [site for site in self._sites.values() if site.kind == "observed"]
         num_rows = observed[0].shape[0] if observed and observed[0].shape else 0
-        return Naming(names, num_rows, self.model.site_dims(self.data), self.model.coordinates())
+        kernel = getattr(self.model, "kernel", None)
+        selected = names_of_sites("kernel", kernel, names) if names and isinstance(kernel, AbstractKernel) else {}
+        axes = {site: (f"{site}_feature",) for site in selected}
+        coordinates = {axes[site][0]: list(features) for site, features in selected.items()}
+        return Naming(
+            names, num_rows, axes | self.model.site_dims(self.data), coordinates | dict(self.model.coordinates())
+        )
 
     def _read(self, x: Any, unseen: str) -> Any:
         """Read points to predict at."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -80,6 +80,8 @@ class Laplace(AbstractInference):
         posterior of latent values); A. Vehtari, D. Simpson, A. Gelman, Y. Yao, J. Gabry (2024). Pareto smoothed
         importance sampling. JMLR 25.
     """
+
+    approximates: ClassVar[bool] = True
 
     num_samples: int = eqx.field(static=True, default=1000)
     num_restarts: int = eqx.field(static=True, default=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -40,6 +41,8 @@ class MAP(AbstractInference):
     Raises:
         ValueError: If a number is out of range.
     """
+
+    approximates: ClassVar[bool] = True
 
     num_restarts: int = eqx.field(static=True, default=2)
     max_steps: int = eqx.field(static=True, default=500)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -114,6 +114,8 @@ class NaturalGradient(AbstractInference):
         Hensman, Fusi and Lawrence, Gaussian processes for big data, 2013, section 3; Salimbeni, Eleftheriadis and
         Hensman, Natural gradients in practice, 2018.
     """
+
+    approximates: ClassVar[bool] = True
 
     num_steps: int = eqx.field(static=True, default=1000)
     learning_rate: float = eqx.field(static=True, default=0.1)

@@ -31,34 +31,36 @@ def fit_html(fit: Fit) -> Html:
     return panel(
         title,
         ", ".join(filter(None, (draws, divergent))),
-        *_posterior(_arviz.groups(fit.idata).get("posterior", xr.Dataset())),
+        *_posterior(_arviz.groups(fit.idata).get("posterior", xr.Dataset()), fit.inference.approximates),
         details("Data", items(_data(fit))),
         details("Model", fields_html(fit.model)),
         f"Groups: {', '.join(_arviz.group_names(fit.idata))}",
     )
 
 
-def _posterior(posterior: xr.Dataset) -> Iterator[object]:
+def _posterior(posterior: xr.Dataset, approximates: bool) -> Iterator[object]:
     """Yield a table of the scalars of small sites, and a sentence about the others."""
     sizes = {str(name): site.size // (site.sizes["chain"] * site.sizes["draw"]) for name, site in posterior.items()}
     small = [name for name, size in sizes.items() if size <= _SHOWN]
     if small:
-        yield _table(posterior[small])
+        yield _table(posterior[small], approximates)
     large = [f"{name} ({size} numbers)" for name, size in sizes.items() if size > _SHOWN]
     if large:
         yield f"Not shown: {', '.join(large)}"
 
 
-def _table(posterior: xr.Dataset) -> Html:
+def _table(posterior: xr.Dataset, approximates: bool) -> Html:
     if posterior.sizes["draw"] == 1 and posterior.sizes["chain"] == 1:
         flat = posterior.isel(chain=0, draw=0, drop=True)
         rows = [(name, np.array2string(site.values, precision=4)) for name, site in flat.items()]
         return table(rows, ("site", "value"))
     found = _arviz.summary(posterior, interval_probability=_PROBABILITY)
-    columns = ["mean", "sd", "lower", "upper", "ess_bulk", "r_hat"]
-    rows = [(label, *map(_number, row)) for label, row in zip(found.index, found[columns].values, strict=True)]
     percent = f"{100 * _PROBABILITY:g} %"
-    return table(rows, ("site", "mean", "sd", f"{percent} from", "to", "effective draws", "R-hat"))
+    columns = {"mean": "mean", "sd": "sd", "lower": f"{percent} from", "upper": "to"}
+    if not approximates:
+        columns |= {"ess_bulk": "effective draws", "r_hat": "R-hat"}
+    rows = [(label, *map(_number, row)) for label, row in zip(found.index, found[list(columns)].values, strict=True)]
+    return table(rows, ("site", *columns.values()))
 
 
 def _counted(number: int, word: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -72,6 +72,8 @@ class SVI(AbstractInference):
         (2016). Improved variational inference with inverse autoregressive flow. NeurIPS ("iaf_normal"); N. De Cao, I.
         Titov, W. Aziz (2019). Block neural autoregressive flow. UAI ("bnaf_normal").
     """
+
+    approximates: ClassVar[bool] = True
 
     guide: Any = eqx.field(static=True, default="normal")
     num_steps: int = eqx.field(static=True, default=5000)

@@ -18,11 +18,12 @@ from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.nonstationary import Linear
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.stationary import RBF, Matern12, Matern32
+from kpp.priors import prior_sites
 from kpp.supports import is_prior
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 from kpp.wording import named
 
-__all__ = ["ProductKernel", "Selected", "SelectedTerm", "resolve_features"]
+__all__ = ["ProductKernel", "Selected", "SelectedTerm", "names_of_sites", "resolve_features"]
 
 K = TypeVar("K")
 
@@ -267,6 +268,32 @@ def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
         return Selected(resolve_features(node.kernel, [names[j] for j in features]), features)
 
     return jax.tree.map(resolve, kernel, is_leaf=is_leaf)
+
+
+def names_of_sites(name: str, kernel: AbstractKernel, feature_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the features of each prior in an `on(...)` that has one number for each of them, by its site.
+
+    Args:
+        name: The name of the kernel, the first part of each site's name.
+        kernel: The kernel. Selections inside of sums, products and scaled kernels are found.
+        feature_names: The names of all features, in the order of the columns.
+    """
+    names, found = tuple(feature_names), {}
+    if isinstance(kernel, Selected):
+        names = tuple(names[_resolve(feature, list(names))] for feature in kernel.features)
+        sites = prior_sites(f"{name}.kernel", kernel.kernel)
+        found = {site: names for site, prior in sites.items() if prior.event_shape == (len(names),)}
+    if isinstance(kernel, AbstractComposite):
+        parts = jax.tree_util.tree_leaves_with_path(kernel, is_leaf=lambda node: node is not kernel and _is_part(node))
+        for path, part in parts:
+            if isinstance(part, AbstractComposite):
+                where = jax.tree_util.keystr(path, simple=True, separator=".")
+                found |= names_of_sites(f"{name}.{where}", part, names)
+    return found
+
+
+def _is_part(node: object) -> bool:
+    return isinstance(node, AbstractKernel) or is_prior(node)
 
 
 def _selected_as_numbers(selection: Selected | SelectedTerm, features: Sequence[str]) -> frozenset[str]:

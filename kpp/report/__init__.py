@@ -7,5 +7,6 @@ from kpp.report.contents import Loo as Loo
 from kpp.report.contents import ReportContents as ReportContents
 from kpp.report.explanation_report import render_explanation as render_explanation
 from kpp.report.render import render_report as render_report
+from kpp.report.rows import Predicted as Predicted
 
 _guard_exports(globals())

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
+from kpp.report.rows import Predicted
 
 __all__ = ["Column", "DataSummary", "Loo", "ReportContents"]
 
@@ -55,17 +56,41 @@ class DataSummary:
 
 @dataclass(frozen=True)
 class Loo:
-    """The result of leave-one-out cross-validation: elpd, its standard error, effective parameters, Pareto k (n,)."""
+    """The result of leave-one-out cross-validation.
+
+    Attributes:
+        elpd: The sum of the log predictive densities of the rows, each left out.
+        se: Its standard error.
+        p: The effective number of parameters.
+        pointwise: The log predictive density of each row, (n,).
+        pareto_k: Pareto k of each row, (n,).
+        baseline: The mean log density without features: of the shares of the classes, or of a normal distribution with
+            the mean and the standard deviation of the target. None if it is not known.
+        r_squared: The share of the variance explained in rows that were left out; None if it is not known.
+    """
 
     elpd: float
     se: float
     p: float
+    pointwise: np.ndarray
     pareto_k: np.ndarray
+    baseline: float | None = None
+    r_squared: float | None = None
 
     @property
     def n(self) -> int:
         """The number of observations."""
         return self.pareto_k.size
+
+    @property
+    def log_score(self) -> float:
+        """The mean log predictive density of a row."""
+        return self.elpd / self.n
+
+    @property
+    def share_right(self) -> float:
+        """Of labels, the share to which more than half of the probability was given."""
+        return float(np.mean(self.pointwise > np.log(0.5)))
 
     @property
     def high(self) -> int:
@@ -84,12 +109,13 @@ class ReportContents:
         model: The name of the model's class, then the model as text.
         units: The units of the hyperparameters, as a sentence.
         inference: How the model was fitted, as a sentence.
-        markov_chain: Whether the draws come from a Markov chain, so that R-hat is meaningful.
+        approximates: Whether the draws come from a fitted approximation, for which R-hat has no meaning.
         posterior: The group `posterior`.
         prior: The group `prior`, or None.
         sample_stats: The group `sample_stats`, or None.
         predictive: Draws of the target from the posterior predictive, in its own unit, of shape (s, n), or None.
         probability: The predicted probability of label 1, of shape (n,), or None if the target is not a label.
+        further: What is predicted for each explained row in addition to what is explained, or None.
         loo: The leave-one-out result, or None if it is not available; then `loo_reason` says why.
         loo_reason: The reason why `loo` is None.
         explanation: The explanation, in the target's unit.
@@ -108,12 +134,13 @@ class ReportContents:
     model: tuple[str, str]
     units: str
     inference: str
-    markov_chain: bool
+    approximates: bool
     posterior: xr.Dataset
     prior: xr.Dataset | None
     sample_stats: xr.Dataset | None
     predictive: np.ndarray | None
     probability: np.ndarray | None
+    further: Predicted | None
     loo: Loo | None
     loo_reason: str
     explanation: Explanation

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fixed", "interval", "number", "short", "short_name", "signed"]
+__all__ = ["fixed", "interval", "number", "percent", "short", "short_name", "signed"]
 
 _MINUS = "\u2212"  # screen readers say it, and may leave out a hyphen
 _LONGEST = 60
@@ -40,8 +40,15 @@ def signed(value: float) -> str:
     return f"+{short(value)}" if value > 0 else short(value)
 
 
+def percent(share: float) -> str:
+    """Write a share in percent without digits after the point."""
+    return f"{share:.0%}"
+
+
 def interval(bounds: Sequence[float] | np.ndarray) -> str:
-    """Write the lower and the upper bound of an interval."""
+    """Write the lower and the upper bound of an interval; one dash if they are not known."""
+    if not np.isfinite(bounds).any():
+        return NOTHING
     return f"{short(float(bounds[0]))} to {short(float(bounds[1]))}"
 
 

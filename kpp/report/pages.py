@@ -39,7 +39,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(numbers, name) for name in ("number", "short", "fixed", "short_name")}
+    names = ("number", "short", "fixed", "interval", "percent", "short_name")
+    environment.filters |= {name: getattr(numbers, name) for name in names}
     environment.filters["breakable"] = _breakable
     return environment
 

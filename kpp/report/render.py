@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from kpp.report import alternatives, figures
 from kpp.report.contents import ReportContents
-from kpp.report.convergence import Convergence, assess
+from kpp.report.convergence import Convergence, assess, hyperparameters
 from kpp.report.explained import Importance, explained_part, importance
 from kpp.report.images import Image, embed, figure_style
 from kpp.report.numbers import fixed, number, short_name
@@ -40,7 +40,7 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
     Returns:
         The text of the HTML file.
     """
-    convergence = assess(contents.posterior, contents.sample_stats, markov_chain=contents.markov_chain)
+    convergence = assess(contents.posterior, contents.sample_stats, approximates=contents.approximates)
     with figure_style():
         page: dict[str, Any] = {
             "target_image": _target_image(contents),
@@ -53,6 +53,7 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
                 value_unit=contents.value_unit,
                 waterfalls=contents.waterfalls,
                 observed=contents.observed,
+                predicted=contents.further,
                 progress=progress,
             ),
         }
@@ -79,32 +80,15 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
 
 
 def _glance(contents: ReportContents, convergence: Convergence, strongest: Importance) -> list[dict[str, str]]:
-    chains = f"{convergence.num_chains} × {convergence.num_draws} draws"
-    if np.isfinite(convergence.max_rhat):
-        chains += f"; R-hat up to {convergence.max_rhat:.3f}, ESS from {convergence.min_ess:.0f}"
     items = [
         {
             "label": "Data",
             "value": contents.data.counted,
             "note": f"{len(contents.data.columns)} features; {contents.data.file}",
         },
-        {"label": "Convergence", "value": convergence.verdict, "note": chains},
+        _posterior_card(convergence),
     ]
-    if contents.predictive is not None and contents.probability is None:
-        items.append(
-            {
-                "label": "Variance explained (R²)",
-                "value": f"{_r_squared(contents):.2f}",
-                "note": "on the rows the model saw",
-            }
-        )
-    if contents.probability is not None:
-        right = np.mean((contents.probability > 0.5) == (contents.data.y > 0.5))
-        items.append({"label": "Labels right", "value": f"{right:.0%}", "note": "of the rows the model saw"})
-    if contents.loo is not None:
-        items.append(
-            {"label": "Leave-one-out elpd", "value": fixed(contents.loo.elpd, 1), "note": f"± {contents.loo.se:.1f}"}
-        )
+    items += _skill_cards(contents)
     items.append(
         {
             "label": "Most important",
@@ -113,6 +97,44 @@ def _glance(contents: ReportContents, convergence: Convergence, strongest: Impor
         }
     )
     return items
+
+
+def _posterior_card(convergence: Convergence) -> dict[str, str]:
+    if not convergence.is_judged:
+        draws = convergence.num_chains * convergence.num_draws
+        note = "" if draws == 1 else f"{draws} draws of the function" if convergence.is_one_value else f"{draws} draws"
+        return {"label": "Posterior", "value": convergence.verdict, "note": note}
+    chains = f"{convergence.num_chains} × {convergence.num_draws} draws"
+    if np.isfinite(convergence.max_rhat):
+        chains += f"; R-hat up to {convergence.max_rhat:.3f}, ESS from {convergence.min_ess:.0f}"
+    return {"label": "Convergence", "value": convergence.verdict, "note": chains}
+
+
+def _skill_cards(contents: ReportContents) -> Iterator[dict[str, str]]:
+    """Yield the skill in rows that were left out; the fit to the rows that the model saw is in the note."""
+    loo = contents.loo
+    if contents.probability is not None:
+        known = loo is not None and loo.baseline is not None
+        held_out = f"{loo.share_right:.0%}" if loo is not None and known else None
+        yield _skill_card("Labels right", held_out, f"{_share_right(contents):.0%}")
+    elif contents.predictive is not None:
+        held_out = f"{loo.r_squared:.2f}" if loo is not None and loo.r_squared is not None else None
+        yield _skill_card("Variance explained (R²)", held_out, f"{_r_squared(contents):.2f}")
+    if loo is not None:
+        notes = [] if loo.baseline is None else [f"{fixed(loo.baseline, 2)} without features; higher is better"]
+        notes += [f"not reliable: {loo.high} of {loo.n} rows have Pareto k above 0.7"] if loo.high else []
+        yield {"label": "Log score of a left-out row", "value": fixed(loo.log_score, 2), "note": "; ".join(notes)}
+
+
+def _skill_card(label: str, held_out: str | None, seen: str) -> dict[str, str]:
+    if held_out is None:
+        return {"label": label, "value": seen, "note": "in the rows that the model saw: its fit, not its skill"}
+    return {"label": label, "value": held_out, "note": f"in rows left out in turn; {seen} in the rows the model saw"}
+
+
+def _share_right(contents: ReportContents) -> float:
+    assert contents.probability is not None
+    return float(np.mean((contents.probability > 0.5) == (contents.data.y > 0.5)))
 
 
 def _r_squared(contents: ReportContents) -> float:
@@ -128,7 +150,7 @@ def _target_image(contents: ReportContents) -> Image:
 
 
 def _prior_image(contents: ReportContents) -> Image | None:
-    prior, posterior = contents.prior, contents.posterior
+    prior, posterior = contents.prior, hyperparameters(contents.posterior)
     figure = None if prior is None else figures.priors_and_posteriors(prior, posterior)
     if prior is None or figure is None:
         return None
@@ -193,6 +215,7 @@ def _loo_sentence(contents: ReportContents) -> str:
     if loo.high == 0:
         return told + "All Pareto k are below 0.7, so the result can be trusted."
     return (
-        told
-        + f"{loo.high} of them have a Pareto k above 0.7, so take the result with care: single rows sway the posterior."
+        f"{told}{loo.high} of them have a Pareto k above 0.7: their densities cannot be computed without a new fit, so "
+        "the numbers of this section and the skill at the top are not reliable, and models must not be compared by "
+        "them. Single rows sway the posterior; look at the rows above the dashed line."
     )

@@ -16,13 +16,48 @@ from kpp.plots.importance import importance_order, mean_absolute
 from kpp.report.bars import Scale, step
 from kpp.report.numbers import NOTHING, interval, number, signed
 
-__all__ = ["MAX_ROWS", "PROBABILITY", "RowTable", "row_table"]
+__all__ = ["MAX_ROWS", "PROBABILITY", "Predicted", "RowTable", "row_table"]
 
 #: The largest number of rows in the table. A row of ten features and its waterfall take about 4 KB.
 MAX_ROWS = 200
 #: The probability of all intervals of the report.
 PROBABILITY = 0.9
 _NUMBER = re.compile(r"[-\u2212+]?[\d,]+(\.\d+)?([eE][-\u2212+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What is predicted for each explained row in addition to the prediction that is explained.
+
+    Attributes:
+        heading: The heading of its column.
+        texts: Its text for each explained row.
+        of_prediction: The heading of the column of the predictions that are explained.
+        sentence: How both differ.
+    """
+
+    heading: str
+    texts: Sequence[str]
+    of_prediction: str
+    sentence: str
+
+    @classmethod
+    def observation(cls, draws: np.ndarray) -> Predicted:
+        """Return the intervals of a new observation from its draws, (s, p)."""
+        tails = (1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2
+        bounds = np.quantile(draws, tails, axis=0).T
+        sentence = (
+            f"Below the mean prediction is the {PROBABILITY:.0%} interval of the mean. An observed value also has "
+            "noise, so compare it with the interval of a new observation."
+        )
+        heading = f"{PROBABILITY:.0%} interval of a new observation"
+        return cls(heading, [interval(pair) for pair in bounds], "mean prediction", sentence)
+
+    @classmethod
+    def probability(cls, values: np.ndarray, unit: str) -> Predicted:
+        """Return probabilities, (p,), of a label that is explained in another unit."""
+        sentence = f"Predictions and contributions are {unit}; each row also has its probability."
+        return cls("probability", [f"{value:.3f}" for value in values], unit, sentence)
 
 
 @dataclass(frozen=True)
@@ -69,6 +104,7 @@ class Row:
         output: The name of the output; empty without outputs.
         prediction: The prediction.
         interval: Its interval; empty if it is not known.
+        further: What else is predicted for the row; empty if nothing is.
         observed: What was observed; empty if nothing was.
         cells: The features of the table.
         waterfall: The waterfall, or None if the row has none.
@@ -79,6 +115,7 @@ class Row:
     output: str
     prediction: str
     interval: str
+    further: str
     observed: str
     cells: Sequence[Cell]
     waterfall: Waterfall | None
@@ -96,6 +133,9 @@ class RowTable:
         shown: The number of explained rows in the table.
         num_features: The number of all features.
         has_outputs: Whether there is a column of outputs.
+        prediction: The heading of the column of predictions.
+        further: The heading of the column of what else is predicted; empty if there is none.
+        about_further: How it differs from the prediction.
         observed: The kind of the column of observed values, "number" or "text"; empty if there is none.
         has_intervals: Whether contributions have intervals.
         has_standard_errors: Whether contributions are estimates with standard errors.
@@ -108,6 +148,9 @@ class RowTable:
     shown: int
     num_features: int
     has_outputs: bool
+    prediction: str
+    further: str
+    about_further: str
     observed: str
     has_intervals: bool
     has_standard_errors: bool
@@ -119,6 +162,7 @@ def row_table(
     observed: Sequence[str] | None,
     *,
     max_features: int,
+    predicted: Predicted | None = None,
     progress: Callable[[Sequence[int]], Iterable[int]] = list,
 ) -> RowTable:
     """Write the explained rows as text, at most `MAX_ROWS` predictions.
@@ -130,6 +174,7 @@ def row_table(
         waterfalls: The positions of the rows that get a waterfall.
         observed: What was observed in each row.
         max_features: The largest number of features in the table and in a waterfall.
+        predicted: What else is predicted.
         progress: Wraps the positions of the rows of the table, to show a progress bar.
 
     Returns:
@@ -147,7 +192,12 @@ def row_table(
     rows = [
         row
         for index, position in enumerate(progress(positions))
-        for row in writer.rows(index, "" if observed is None else observed[position], position in kept)
+        for row in writer.rows(
+            index,
+            "" if observed is None else observed[position],
+            "" if predicted is None else predicted.texts[position],
+            position in kept,
+        )
     ]
     place = {position: index for index, position in enumerate(order)}
     with_waterfall = [row for row in rows if row.waterfall is not None]
@@ -159,6 +209,9 @@ def row_table(
         shown=len(positions),
         num_features=len(explanation.feature_names),
         has_outputs=explanation.output_names is not None,
+        prediction="prediction" if predicted is None else predicted.of_prediction,
+        further="" if predicted is None else predicted.heading,
+        about_further="" if predicted is None else predicted.sentence,
         observed=_kind(observed),
         has_intervals=writer.bounds is not None,
         has_standard_errors=explanation.standard_errors is not None,
@@ -207,7 +260,7 @@ class _Writer:
         levels = explanation.schema.levels
         self.features = [(self.names[j], self.names[j] not in levels) for j in self.columns]
 
-    def rows(self, index: int, observed: str, has_waterfall: bool) -> Iterator[Row]:
+    def rows(self, index: int, observed: str, further: str, has_waterfall: bool) -> Iterator[Row]:
         """Yield the predictions of one explained row, one for each output."""
         for place, output in enumerate(self.outputs):
             bounds = self.prediction_bounds
@@ -217,6 +270,7 @@ class _Writer:
                 output,
                 number(self.predictions[index, place]),
                 "" if bounds is None else interval(bounds[index, place]),
+                further,
                 observed,
                 [self._cell(index, place, j) for j in self.columns],
                 self._waterfall(index, place) if has_waterfall else None,

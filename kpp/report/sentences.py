@@ -15,6 +15,31 @@ _WHAT_VARIES = {
     "intervals are too narrow.",
 }
 
+_NEUTRAL = (
+    "A contribution says how far a feature moves the prediction from the base value, what is predicted when no feature "
+    "is known."
+)
+_NOT_CAUSAL = (
+    "Contributions describe the model. They are not causal effects: they do not say what happens if a feature is "
+    "changed."
+)
+# What a contribution means, by the beginning of the name of the value function.
+_WHAT_IS_VARIED = {
+    "interventional": "A contribution says how far the prediction moves from the base value, the mean prediction of "
+    "the background rows, when the feature takes its value in this row. Features that have not been set yet keep the "
+    "values of background rows, whatever the others are, so correlated features are combined in ways that nobody may "
+    "have.",
+    "baseline": "A contribution says how far the prediction moves from the base value, the prediction of the baseline, "
+    "when the feature takes its value in this row. Features that have not been set yet keep the values of the "
+    "baseline, whatever the others are, so correlated features are combined in ways that nobody may have.",
+    "observational": "A contribution says how far knowing a feature moves the prediction from the base value, what is "
+    "predicted when no feature is known. What is unknown is averaged over its distribution given the known features, "
+    "so a feature that the model does not use has a contribution if it is correlated with others.",
+    "causal": "A contribution says how far setting a feature by intervention moves the prediction from the base value. "
+    "The other features follow from it as the causal graph says; contributions are causal only as far as the graph is "
+    "right.",
+}
+
 
 def explained(explanation: Explanation, *, rows: int | None = None, available: int | None = None) -> str:
     """Say what was explained and how accurately.
@@ -36,9 +61,15 @@ def explained(explanation: Explanation, *, rows: int | None = None, available: i
     if not attrs.get("exact", True):
         how += f", estimated from {attrs['coalitions']} coalitions" if "coalitions" in attrs else ", estimated"
     return (
-        f"{count} {verb} explained{how}. A contribution says how far knowing a feature moves the prediction from the "
-        f"base value, what is predicted when no feature is known.{_draws(explanation, available)}{_adds(explanation)}"
+        f"{count} {verb} explained{how}. {_meaning(attrs.get('value_function', ''))}{_draws(explanation, available)}"
+        f"{_adds(explanation)}"
     )
+
+
+def _meaning(value_function: str) -> str:
+    """Say what is varied, and what contributions are not."""
+    varied = next((text for name, text in _WHAT_IS_VARIED.items() if value_function.startswith(name)), _NEUTRAL)
+    return varied if value_function.startswith("causal") else f"{varied} {_NOT_CAUSAL}"
 
 
 def _draws(explanation: Explanation, available: int | None) -> str:

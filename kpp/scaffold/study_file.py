@@ -230,6 +230,13 @@ def _explainer(choices: StudyChoices, output: Path) -> Iterator[str]:
     yield _line('name = "rkhs-shap"', "exact Shapley values of functions of a kernel, with their posterior")
     yield _line('value_function = "interventional"', "an absent feature takes the values of background rows;")
     yield _line("", '"observational" conditions on the features that are present')
+    if choices.task == CLASSIFICATION:
+        yield from _comment(
+            "Contributions are to the log-odds of the second class; the report also shows each probability. With the "
+            "next line they are to the probability. That takes far longer (choose few rows and a background of some "
+            "30), and the intervals then leave out what is unknown about the function, so they are too narrow."
+        )
+        yield '# scale = "probability"'
     yield _line("instances = 40", 'the number of rows to explain, drawn with the seed; or a list, or "all"')
     if choices.has_many_rows:
         yield _line(f"background = {_BACKGROUND}", 'the number of background rows, drawn with the seed; or "all"')

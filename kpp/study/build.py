@@ -154,7 +154,7 @@ def _is_option(field: dataclasses.Field, kind: type) -> bool:
 
 def _lines(described: Mapping[str, Any], indent: str) -> Iterator[str]:
     for key, value in described.items():
-        if key not in ("name", "kind"):
+        if key not in ("name", "kind") and value is not None:
             yield from _field_lines(key, value, indent)
 
 

@@ -162,6 +162,10 @@ class StudyData:
             return [f"{self.shown_target} = {self.y[row]:g}" for row in rows]
         return [f"{self.y[row]:.4g}" for row in rows]
 
+    def of_matches(self, values: np.ndarray) -> np.ndarray:
+        """Return the value of the pair of each match, (M,), for values of pairs; values of rows are unchanged."""
+        return values[self.training.single_matches()[0]] if isinstance(self.training, Matches) else values
+
     def model_frame(self) -> pd.DataFrame:
         """Return the features in the model's units: numbers standardised, categories unchanged."""
         scaled = self.standardization.points(self.x)

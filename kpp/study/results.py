@@ -1,9 +1,8 @@
-"""Results for the report besides the groups of the fit: prior and predictive draws, probabilities, leave-one-out."""
+"""Results for the report besides the groups of the fit: prior and predictive draws, and probabilities."""
 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,19 +10,17 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp import _arviz
 from kpp.inference import AbstractModel, Fit
 from kpp.preferences import Matches
 from kpp.priors import prior_sites
-from kpp.report import Loo
 from kpp.study.data import StudyData
 from kpp.typing import RngKey
 
-__all__ = ["leave_one_out", "predictive_draws", "prior_draws", "probabilities"]
+__all__ = ["ENOUGH_DRAWS", "predictive_draws", "prior_draws", "probabilities"]
 
 #: The smallest number of draws for which leave-one-out weights and predictive intervals are accurate enough.
-_ENOUGH_DRAWS = 100
-_PREDICTIVE_DRAWS = 200  # made if the fit has fewer than `_ENOUGH_DRAWS`
+ENOUGH_DRAWS = 100
+_PREDICTIVE_DRAWS = 200  # made if the fit has fewer than `ENOUGH_DRAWS`
 _PRIOR_DRAWS = 4000  # scalar draws are cheap, and a histogram of 4000 is smooth
 
 
@@ -54,7 +51,7 @@ def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping
     The group `posterior_predictive` has one draw per posterior draw; if there are few, more are drawn.
     """
     replicates = groups.get("posterior_predictive")
-    if replicates is not None and fit.num_chains * fit.num_draws >= _ENOUGH_DRAWS:
+    if replicates is not None and fit.num_chains * fit.num_draws >= ENOUGH_DRAWS:
         values = next(iter(replicates.data_vars.values()))
         return values.transpose("chain", "draw", "instance").values.reshape(-1, data.y.size)
     if not data.observes_rows:  # draws at points are not draws of what was observed
@@ -65,25 +62,11 @@ def predictive_draws(rng_key: RngKey, fit: Fit, data: StudyData, groups: Mapping
 
 
 def probabilities(fit: Fit, data: StudyData) -> np.ndarray | None:
-    """Return the predicted probability of label 1 for each row or match, or None if the model has no probabilities."""
+    """Return the predicted probability of label 1 for each row or pair, or None if the model has no probabilities."""
     if not data.is_label or not data.observes_rows:
         return None
     matches = data.training if isinstance(data.training, Matches) else None
     predicted = fit.predict(data.model_frame() if matches is None else matches.inputs)
     if "probability" not in predicted:
         return None
-    found = predicted["probability"].mean(("chain", "draw")).values
-    return found if matches is None else found[matches.single_matches()[0]]
-
-
-def leave_one_out(groups: Mapping[str, xr.Dataset]) -> tuple[Loo | None, str]:
-    """Return the leave-one-out estimate, or None and the reason why it is not available."""
-    draws = groups["posterior"].sizes.get("chain", 1) * groups["posterior"].sizes.get("draw", 1)
-    if "log_likelihood" not in groups:
-        return None, "the model gives no pointwise log likelihood."
-    if draws < _ENOUGH_DRAWS:
-        return None, f"it needs at least {_ENOUGH_DRAWS} posterior draws, and there are {draws}."
-    with warnings.catch_warnings():  # the report shows high values of Pareto k
-        warnings.simplefilter("ignore", UserWarning)
-        result = _arviz.loo(_arviz.from_groups(groups))
-    return Loo(**_arviz.loo_numbers(result)), ""
+    return predicted["probability"].mean(("chain", "draw")).values

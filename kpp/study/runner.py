@@ -28,6 +28,7 @@ from kpp.study.data import StudyData, as_json, choose_rows
 from kpp.study.errors import StudyError, blame
 from kpp.study.explainer_plan import ExplainerPlan
 from kpp.study.explaining import rehearsal, thin, waterfall_positions
+from kpp.study.held_out import leave_one_out
 from kpp.study.kept_fit import KeptFit, kept_fit
 from kpp.study.kinds import read_data
 from kpp.study.output import check_output, output_folder
@@ -226,25 +227,27 @@ def _report_contents(
 ) -> ReportContents:
     config, data, available = plan.config, plan.data, fit.num_chains * fit.num_draws
     probability = results.probabilities(fit, data)
-    loo, reason = results.leave_one_out(groups)
+    predictive = results.predictive_draws(plan.keys["predict"], fit, data, groups) if probability is None else None
+    loo, reason = leave_one_out(fit, data, groups, of_labels=probability is not None)
     return ReportContents(
         title=config.title,
         created=_today(),
         data=words.data_summary(data),
         model=describe_model(plan.model),
         units=words.units(data),
-        inference=words.inference(config, (fit.num_chains, fit.num_draws)),
-        markov_chain=config.inference.name == "NUTS",
+        inference=words.inference(config, plan.inference, (fit.num_chains, fit.num_draws)),
+        approximates=plan.inference.approximates,
         posterior=groups["posterior"],
         prior=results.prior_draws(plan.keys["prior"], plan.model, groups),
         sample_stats=groups.get("sample_stats"),
-        predictive=results.predictive_draws(plan.keys["predict"], fit, data, groups) if probability is None else None,
-        probability=probability,
+        predictive=predictive,
+        probability=None if probability is None else data.of_matches(probability),
+        further=words.further(plan.instances, probability, predictive, explanation, plan.model),
         loo=loo,
         loo_reason=reason,
         explanation=explanation,
         explained=words.explained(explanation, data, available),
-        value_unit=words.value_unit(data, explanation, probability is not None),
+        value_unit=words.value_unit(data, explanation, plan.model, probability is not None),
         waterfalls=waterfall_positions(config.report.waterfalls, explanation, plan.instances),
         observed=data.observed(plan.instances),
         provenance=words.provenance(config, explanation, available, seconds),

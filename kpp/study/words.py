@@ -10,11 +10,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from kpp.explanations import Explanation
-from kpp.report import Column, DataSummary, sentences
+from kpp.inference import AbstractInference, AbstractModel
+from kpp.report import Column, DataSummary, Predicted, sentences
 from kpp.study.config import StudyConfig
 from kpp.study.data import StudyData
 
-__all__ = ["data_summary", "explained", "inference", "provenance", "units", "value_unit", "versions"]
+__all__ = ["data_summary", "explained", "further", "inference", "provenance", "units", "value_unit", "versions"]
 
 _PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
@@ -32,15 +33,15 @@ def data_summary(data: StudyData) -> DataSummary:
     )
 
 
-def inference(config: StudyConfig, sizes: tuple[int, int]) -> str:
+def inference(config: StudyConfig, used: AbstractInference, sizes: tuple[int, int]) -> str:
     """Return a sentence on how the model was fitted; `sizes` holds the numbers of chains and of draws per chain."""
     chains, draws = sizes
-    name, options = config.inference.name, config.inference.options
-    if name == "NUTS" and chains * draws > 1:
-        warmup = f" after {options['num_warmup']} steps of warm-up" if "num_warmup" in options else ""
-        return f"Fitted by NUTS: {chains} {_plural('chain', chains)} of {draws} draws{warmup}."
-    counted = f"{chains * draws} {_plural('draw', chains * draws)} of the hyperparameters"
-    return f"Fitted by {name}: {counted}."
+    name = config.inference.name
+    if not used.approximates and chains * draws > 1:
+        steps = getattr(used, "num_warmup", None)
+        warmup = f" after {steps} steps of warm-up" if steps is not None else ""
+        return f"Fitted by {name}: {chains} {_plural('chain', chains)} of {draws} draws{warmup}."
+    return f"Fitted by {name}: {chains * draws} {_plural('draw', chains * draws)}."
 
 
 def explained(explanation: Explanation, data: StudyData, available: int) -> str:
@@ -58,11 +59,36 @@ def units(data: StudyData) -> str:
     )
 
 
-def value_unit(data: StudyData, explanation: Explanation, is_probability: bool) -> str:
+def value_unit(data: StudyData, explanation: Explanation, model: AbstractModel, is_probability: bool) -> str:
     """Return the unit of the contributions, in words."""
     if explanation.attrs.get("scale") == "probability":
         return f"probability of {data.shown_target}"
-    return f"latent function of {data.shown_target}" if is_probability else f"in units of {data.target_name}"
+    return f"{_latent(model)} of {data.shown_target}" if is_probability else f"in units of {data.target_name}"
+
+
+def further(
+    rows: np.ndarray,
+    probability: np.ndarray | None,
+    predictive: np.ndarray | None,
+    explanation: Explanation,
+    model: AbstractModel,
+) -> Predicted | None:
+    """Return what the explained rows are predicted to be, where the explanation is of something else.
+
+    Args:
+        rows: The numbers of the explained rows, (p,).
+        probability: The probability of label 1 in all rows, (n,), or None.
+        predictive: Draws of new observations in all rows, (s, n), or None.
+        explanation: The explanation.
+        model: The model.
+    """
+    if probability is not None and explanation.attrs.get("scale") != "probability":
+        return Predicted.probability(probability[rows], _latent(model))
+    return None if predictive is None else Predicted.observation(predictive[:, rows])
+
+
+def _latent(model: AbstractModel) -> str:
+    return "log-odds" if getattr(model, "link", None) == "logit" else "latent function"
 
 
 def provenance(

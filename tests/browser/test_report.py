@@ -120,7 +120,8 @@ def test_a_click_on_a_header_sorts_by_its_numbers(report):
         button.click()
         assert [number(row[place]) for row in cells(report)] == sorted(shown, reverse=True)
         places.append(place)
-    assert len(places) == 2 + 7 + 8  # prediction, observed; the values of 7 features; the contributions of 8
+    # prediction, interval of a new observation, observed; the values of 7 features; the contributions of 8
+    assert len(places) == 3 + 7 + 8
 
 
 def test_a_click_on_a_header_sorts_by_its_texts(report, table):
@@ -190,9 +191,9 @@ def test_without_scripts_the_table_has_all_numbers(report_without_scripts, expla
     assert sorted(features) == sorted(explanation.feature_names)
     assert [row[0] for row in shown] == [f"Row {row}" for row in range(len(table))]
     np.testing.assert_allclose([number(row[1]) for row in shown], explanation.predictions, rtol=1e-3)
-    np.testing.assert_allclose([number(row[2]) for row in shown], table.iloc[:, -1], rtol=1e-3)
+    np.testing.assert_allclose([number(row[3]) for row in shown], table.iloc[:, -1], rtol=1e-3)
     for place, name in enumerate(features):
-        values, contributions = [row[3 + 2 * place] for row in shown], [row[4 + 2 * place] for row in shown]
+        values, contributions = [row[4 + 2 * place] for row in shown], [row[5 + 2 * place] for row in shown]
         if name == "level":
             assert values == table[name].tolist()
         else:

@@ -26,6 +26,7 @@ from kpp.registry import get
 
 EVIL = '<b onclick="x">&amp;</b>'
 KEY = jax.random.key(0)
+NUTS = kpp.NUTS()
 
 
 class Elements(html.parser.HTMLParser):
@@ -62,7 +63,7 @@ def fit():
     return model.fit(KEY, x, rng.normal(size=12), inference=kpp.MAP(progress=False), num_prior_samples=0)
 
 
-def fit_with_draws():
+def fit_with_draws(inference=NUTS):
     """The fit with other draws, and a site of many numbers."""
     rng = np.random.default_rng(2)
     draws = {name: rng.normal(size=(2, 50)) for name in fit().draws} | {"latent": rng.normal(size=(2, 50, 30))}
@@ -70,7 +71,8 @@ def fit_with_draws():
     posterior = xr.Dataset({name: (dims.get(name, ("chain", "draw")), value) for name, value in draws.items()})
     posterior = posterior.assign_coords(chain=range(2), draw=range(50))
     idata = _arviz.from_groups({"posterior": posterior}, {"divergences": 3})
-    return dataclasses.replace(fit(), draws={name: jnp.asarray(value) for name, value in draws.items()}, arviz=idata)
+    draws = {name: jnp.asarray(value) for name, value in draws.items()}
+    return dataclasses.replace(fit(), draws=draws, arviz=idata, inference=inference)
 
 
 def explanation(draws=False):
@@ -129,9 +131,10 @@ def test_a_hostile_name_is_shown_as_text():
 def test_a_fit_shows_its_posterior_with_diagnostics():
     shown = fit_with_draws()._repr_html_()
     mean = float(fit_with_draws().draws["kernel.lengthscale"].mean())
-    assert "GPRegression by MAP" in shown and "R-hat" in shown and f"{mean:.4g}" in shown
+    assert "GPRegression by NUTS" in shown and "R-hat" in shown and f"{mean:.4g}" in shown
     assert "2 chains of 50 draws, 3 divergent" in shown and "Not shown: latent (30 numbers)" in shown
     assert "LogNormal" in shown and "noise_variance" in shown
+    assert "R-hat" not in fit_with_draws(kpp.Laplace())._repr_html_()  # its draws are no chains
 
 
 def test_an_explanation_lists_the_most_important_features_first():

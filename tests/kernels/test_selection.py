@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 from kpp.kernels import RBF, Linear, Matern32, Matern52, Periodic, ProductKernel, resolve_features
+from kpp.kernels.by_feature import names_of_sites
 
 NAMES = ["age", "sex", "bmi"]
 
@@ -30,6 +31,18 @@ def test_one_feature_needs_no_tuple(features):
 
 def test_a_name_is_not_taken_letter_by_letter():
     assert Matern32().on("bmi").features == ("bmi",)
+
+
+def test_lengthscales_are_named_after_the_features_they_belong_to():
+    """In sums, products and scaled kernels; a selection in a selection counts the features that are left."""
+    scales = dist.LogNormal(0.0, 1.0).expand([2])
+    first = RBF(scales).on(("bmi", "age")) * RBF(dist.LogNormal(0.0, 1.0)).on("sex")
+    nested = RBF(scales).on((1, 0)).on(("age", "bmi"))
+    kernel = resolve_features(dist.LogNormal(0.0, 1.0) * (first + nested) + RBF(scales), NAMES)
+    assert names_of_sites("kernel", kernel, NAMES) == {
+        "kernel.kernels.0.kernel.kernels.0.kernels.0.kernel.lengthscale": ("bmi", "age"),
+        "kernel.kernels.0.kernel.kernels.1.kernel.kernel.lengthscale": ("bmi", "age"),
+    }
 
 
 def test_names_become_positions_everywhere(x, tolerance):

@@ -113,6 +113,7 @@ def test_the_importance_is_a_table_of_numbers(page, make_explanation):
     importance = abs(make_explanation(6, draws=True).values).mean("instance").sel(feature="bmi")
     low, high = importance.quantile([0.05, 0.95]).values
     assert f"bmi{float(importance.mean()):.4g} {low:.3g} to {high:.3g}" in table
+    assert "noise level" in table and "%" in table
 
 
 @pytest.mark.parametrize("outputs", [None, HOSTILE[:2]])

@@ -8,7 +8,7 @@ import scipy.stats
 import xarray as xr
 
 import kpp
-from kpp.report.rows import MAX_ROWS, row_table
+from kpp.report.rows import MAX_ROWS, Predicted, row_table
 
 
 def numbers(text: str) -> list[float]:
@@ -143,6 +143,19 @@ def test_each_output_has_its_row(make_explanation):
 )
 def test_observed_values_are_sorted_as_numbers_only_if_all_are(make_explanation, observed, kind):
     assert table_of(make_explanation(3), observed=observed).observed == kind
+
+
+def test_what_else_is_predicted_has_its_column(make_explanation):
+    """The quantiles of the draws 0, 1, ..., 100 are these numbers."""
+    explanation = make_explanation(2)
+    draws = np.stack([np.arange(101.0), 10 * np.arange(101.0)], axis=1)
+    observation = Predicted.observation(draws)
+    table = row_table(explanation, [0], None, max_features=3, predicted=observation)
+    assert (table.prediction, table.further) == ("mean prediction", "90% interval of a new observation")
+    assert [row.further for row in table.rows] == ["5 to 95", "50 to 950"]
+    label = Predicted.probability(np.array([0.25, 0.9]), "log-odds")
+    table = row_table(explanation, [0], None, max_features=3, predicted=label)
+    assert (table.prediction, table.further, table.rows[1].further) == ("log-odds", "probability", "0.900")
 
 
 def test_a_group_of_columns_has_no_value(make_explanation):

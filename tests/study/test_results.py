@@ -13,7 +13,7 @@ import pytest
 
 import kpp
 from kpp import _arviz
-from kpp.study import parse_study, run_study
+from kpp.study import load_fit, parse_study, run_study
 from kpp.study.output import FILES
 
 HOSTILE = "<script>alert('x')</script>"
@@ -126,7 +126,8 @@ def test_how_it_was_made_is_recorded(finished, groups, explanation):
 def test_the_summary_has_a_row_for_every_parameter(finished):
     summary = pd.read_csv(finished.folder / "summary.csv", index_col="parameter")
     assert {"mean", "sd", "r_hat", "ess_bulk", "ess_tail"} <= set(summary.columns)
-    assert summary.shape[0] == 3
+    scales = [f"kernel.kernels.0.kernel.lengthscale[{name}]" for name in ("area", HOSTILE)]
+    assert sorted(summary.index) == sorted([*scales, "noise_variance"])
     assert np.isfinite(summary.to_numpy()).all()
 
 
@@ -141,6 +142,13 @@ def test_the_report_has_every_section(report):
         assert said in words
     for row in (0, 7, 19):
         assert f"Row {row}: predicted" in words
+
+
+def test_the_report_names_both_intervals_of_a_prediction(report, groups):
+    """That of the mean is below the mean; that of a new observation has its own column."""
+    words = " ".join(" ".join(Page(report).text).split())
+    low, high = groups["posterior_predictive"]["y"].sel(instance=7).quantile([0.05, 0.95]).values
+    assert f"90% interval of a new observation {low:,.0f} to {high:,.0f}, observed" in words
 
 
 def test_the_report_needs_no_network_and_has_one_script_of_its_own(report):
@@ -277,4 +285,7 @@ def test_a_classifier_is_explained_on_the_scale_of_the_study(finished, tmp_path,
     for said in (f"predicted probabilities of {target}", "Labels right", "dear = "):
         assert said in words
     assert (0.0 <= explanation.predictions).all() or scale == "latent"
-    assert (f"latent function of {target}" in words) == (scale == "latent")
+    assert (f"log-odds of {target}" in words) == (scale == "latent")
+    predicted = load_fit(folder).predict(frame.iloc[[7]])["prediction"]
+    if scale == "latent":  # the probability of the label is beside the log-odds
+        assert f"probability {predicted.iloc[0]:.3f}, observed" in words

@@ -37,6 +37,7 @@ from kpp.random import uniform
 from kpp.threads import num_cores
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, count, is_concrete, one_of, warn_if_float32
+from kpp.wording import warn_at_edge
 
 __all__ = ["Observational", "proper_coalitions"]
 
@@ -309,7 +310,9 @@ class Observational(AbstractWeighted):
         check_positive(values, "grid")
         coalitions = proper_coalitions(game.background.shape[1], num_coalitions, rng_key)
         losses = _leave_one_out_losses(game, values, jnp.asarray(coalitions))
-        return eqx.tree_at(lambda tree: tree.regularization, game, values[jnp.nanargmin(losses)])
+        best = values[jnp.nanargmin(losses)]
+        warn_at_edge({"regularization": (float(best), values)})
+        return eqx.tree_at(lambda tree: tree.regularization, game, best)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:

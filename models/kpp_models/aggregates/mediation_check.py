@@ -39,6 +39,7 @@ from kpp_models.aggregates.data import read_places
 __all__ = ["MediationCheck", "check_mediation", "operator_errors"]
 
 _STRETCHES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the median heuristic, for the lengthscales of the bag kernel
+_WORTHLESS, _HARMLESS = 0.9, 0.05  # shares, from the simulations of examples/benchmarks/mediation_rule.py
 _REGULARIZATIONS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
@@ -53,6 +54,18 @@ class MediationCheck(NamedTuple):
 
     operator: float
     regression: float
+
+    @property
+    def advice(self) -> str:
+        """What the shares recommend; it is right on average over data sets, not in each of them."""
+        if self.regression >= _WORTHLESS or self.operator >= _WORTHLESS:
+            return "The covariates do not link the data: no model can."
+        if self.regression <= _HARMLESS:
+            return (
+                "For predictions, `mediate` is as accurate as `CMP` and simpler. For intervals take `CMP`: those after "
+                "`mediate` ignore the error of the pseudo-targets and are much too narrow."
+            )
+        return "Take `CMP`: `mediate` passes the error of its regression on as if it were data."
 
 
 def operator_errors(

@@ -17,6 +17,7 @@ from kpp.batching import map_blocks, progress_bar
 from kpp.priors import leaf_paths, substitute
 from kpp.threads import num_cores
 from kpp.validation import as_finite_array
+from kpp.wording import warn_at_edge
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -117,6 +118,7 @@ class Grid(Generic[Model]):
         }
         curve = xr.DataArray(scores, dims=tuple(values), coords=coords, name=name)
         model = put_values(self.model, {path: chosen[path] for path in self.values})
+        warn_at_edge({path: (float(chosen[path]), column) for path, column in values.items() if column.ndim == 1})
         return Selection(model, {path: np.asarray(value)[()] for path, value in chosen.items()}, curve)
 
 

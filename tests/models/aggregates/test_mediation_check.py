@@ -9,6 +9,7 @@ from sklearn.kernel_ridge import KernelRidge
 import kpp
 from kpp.kernels import RBF, Constant, Linear
 from kpp_models import check_mediation, operator_errors
+from kpp_models.aggregates.mediation_check import MediationCheck
 from oracles.kernels import rbf
 
 RNG = np.random.default_rng(3)
@@ -94,6 +95,20 @@ def test_covariates_without_information_leave_everything_unexplained():
     # Leave-one-out errors of a mean alone are 1 + 2 / 50; the best of 30 settings is a little less than 1.
     assert 0.85 < check.operator < 1.1
     assert 0.85 < check.regression < 1.1
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ((0.95, 0.1), "no model can"),
+        ((0.2, 0.93), "no model can"),
+        ((0.2, 0.2), "Take `CMP`"),
+        ((0.2, 0.03), "simpler"),
+    ],
+)
+def test_the_shares_come_with_advice(shares, said):
+    """The rules of the page on aggregates."""
+    assert said in MediationCheck(*shares).advice
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_fit_in_closed_form_is_one_chain_of_one_draw(name, request):
     assert np.isfinite(fit.idata["posterior_predictive"]["y"]).all()
 
 
-def test_grid_choice_returns_the_best_and_the_curve(regression_data):
+def test_grid_choice_returns_the_best_and_the_curve(regression_data, caplog):
     x, y = regression_data
     grid = {"regularization": [1e-3, 1e-2, 1e-1], "kernel.lengthscale": [0.5, 1.2]}
     found = KernelRidge(RBF(jnp.ones(3)), 1.0).select(x, y, grid=grid)
@@ -106,6 +106,9 @@ def test_grid_choice_returns_the_best_and_the_curve(regression_data):
     residuals = np.asarray(jax.jit(lambda data: model.loo_residuals(**data))(data))
     np.testing.assert_allclose(np.mean(residuals**2), found.scores.min(), rtol=1e-9)
     np.testing.assert_array_equal(model.kernel.lengthscale, np.full(3, found.chosen["kernel.lengthscale"]))
+    regularization = found.chosen["regularization"]
+    at_edge = regularization != 1e-2  # two values of the lengthscale have no inside
+    assert ("at the edge of the grid" in caplog.text) == at_edge
 
 
 @pytest.mark.slow
