@@ -85,7 +85,7 @@ def read(path: str | os.PathLike[str]) -> tuple[xr.Dataset, dict[str, xr.Dataset
     import h5netcdf
     import h5py
 
-    with _opened(path) as raw, h5netcdf.File(raw, "r") as file:
+    with _opened(path) as raw, h5netcdf.File(raw, "r", decode_vlen_strings=True) as file:
         names = [name for name, part in raw.items() if isinstance(part, h5py.Group)]
         return _decoded(file, None), {name: _decoded(file, name) for name in names}
 
@@ -94,7 +94,7 @@ def read_attrs(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the attributes of the dataset outside of groups; the errors are those of `read`."""
     import h5netcdf
 
-    with _opened(path) as raw, h5netcdf.File(raw, "r") as file:
+    with _opened(path) as raw, h5netcdf.File(raw, "r", decode_vlen_strings=True) as file:
         return decode_attrs(file.attrs)
 
 

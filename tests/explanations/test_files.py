@@ -53,6 +53,17 @@ def test_attributes_that_netcdf_cannot_hold_come_back(points, tmp_path):
     assert read.dataset.coords["instance"].values.tolist() == list("abcde")
 
 
+@pytest.mark.parametrize("name", ["e.nc", "e.zarr"])
+def test_names_of_any_alphabet_come_back(tmp_path, name):
+    names, rows = ("größe", "\u05d0", "×2"), ("naïve", "北京")
+    values = np.zeros((2, 3))
+    explanation = Explanation.create(values, 0.0, [0.0, 0.0], values, feature_names=names, instance_names=rows)
+    explanation.save(tmp_path / name)
+    read = Explanation.load(tmp_path / name)
+    assert read.feature_names == names
+    assert read.dataset.coords["instance"].values.tolist() == list(rows)
+
+
 def test_float32_comes_back(points, tmp_path):
     values = points.astype(np.float32)
     explanation = Explanation.create(values, np.float32(0), values.sum(axis=1), values)
