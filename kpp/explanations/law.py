@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from kpp.explanations.predictors import describe_uncertainty
 from kpp.linalg import symmetric_root
 from kpp.random import numpy_generator
 from kpp.typing import RngKey
@@ -59,10 +60,10 @@ class Law:
         pattern = "pgr,qhr->pqgh" if self.is_joint else "pgr,phr->pgh"
         return np.einsum(pattern, self.root, self.root, optimize=True)
 
-    def record(self) -> dict[str, Any]:
-        """Return the attributes of an explanation whose values are drawn from this law."""
+    def record(self, predictor: object) -> dict[str, Any]:
+        """Return the attributes of an explanation of a predictor whose values are drawn from this law."""
         record = {
-            "uncertainty": "full",
+            **describe_uncertainty(predictor, has_law=True),
             "instances_drawn": "together" if self.is_joint else "independently",
             "covariance_at": "mean",
             "covariance_background_size": self.num_references,

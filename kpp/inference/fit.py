@@ -224,6 +224,16 @@ class Fit:
         """Whether the model has a Gaussian posterior of the function given the hyperparameters."""
         return self.model.has_function_posterior
 
+    @functools.cached_property
+    def fixed_sites(self) -> tuple[str, ...]:
+        """The latent sites with the same value in all draws: after `kpp.MAP`, or of others than the inducing values.
+
+        They are empty for a model whose hyperparameters are all given.
+        """
+        latent = [name for name, site in self._sites.items() if site.kind == "latent" and name in self.draws]
+        values = {name: np.asarray(self.draws[name]) for name in latent}
+        return tuple(name for name, value in values.items() if (value == value[:1, :1]).all())
+
     def function_posterior(self, *, at: str = "draws") -> GPPosterior:
         """Return the Gaussian posterior of the function given the hyperparameters.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -63,8 +64,8 @@ class PrefShap(AbstractExplainer):
     number of players, by quadrature, if the kernel of items is a sum of product kernels. Other values are sampled,
     with standard errors. The draws of a posterior are explained one by one. For the duels of a Gaussian process whose
     kernels of items are sums of product kernels, the values are drawn from the whole posterior, of the hyperparameters
-    and of the function given them, wherever this is affordable. Otherwise the attribute ``uncertainty`` of the
-    explanation is "hyperparameters only".
+    and of the function given them, wherever this is affordable. The attribute ``uncertainty`` of the explanation
+    says what the draws hold; see `kpp.explanations.describe_uncertainty`.
 
     Args:
         value_function: The game, `PreferentialItems` or `PreferentialContext`.
@@ -136,13 +137,15 @@ class PrefShap(AbstractExplainer):
         shown = group_points(inputs.data, players, inputs.schema)
         arrays, estimate = self._values(inputs, players, rng_key)
         has_draws = bool(inputs.function.batch_shape)
-        record = describe_uncertainty(predictor, draws=has_draws) | describe_estimate(estimate, rng_key)
+        num_draws = math.prod(inputs.function.batch_shape)
+        record = describe_uncertainty(predictor, has_law=False, num_draws=num_draws)
+        record |= describe_estimate(estimate, rng_key)
         law = self._law(predictor, inputs, players) if self.covariance == "auto" else None
         if law is not None:
             key = jax.random.key(0) if rng_key is None else rng_key
             # Another stream than the one of sampled coalitions.
             arrays = law.draw(arrays, inputs.function.batch_shape, jax.random.fold_in(key, 1))
-            record |= law.record() | {"rng_key": describe_key(key)}
+            record |= law.record(predictor) | {"rng_key": describe_key(key)}
         return Explanation.create(
             **arrays,
             data=shown.data,

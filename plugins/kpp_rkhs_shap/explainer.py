@@ -19,6 +19,7 @@ from kpp.explanations import (
     Law,
     describe_estimate,
     describe_key,
+    describe_uncertainty,
     describe_value_function,
     freeze_groups,
     solve_in_blocks,
@@ -77,8 +78,8 @@ class RKHSShap(AbstractPointsExplainer):
     Values of product kernels are computed by quadrature and are exact for any number of features; other games are
     enumerated up to 14 players and sampled beyond, with standard errors. The draws of a posterior are explained one by
     one, so that the values have a posterior, too. For a Gaussian process this is the whole posterior, of the
-    hyperparameters and of the function given them, wherever the covariance of the values is affordable. Otherwise the
-    attribute ``uncertainty`` of the explanation is "hyperparameters only".
+    hyperparameters and of the function given them, wherever the covariance of the values is affordable. The attribute
+    ``uncertainty`` of the explanation says what the draws hold; see `kpp.explanations.describe_uncertainty`.
 
     Args:
         value_function: The game: the value of a coalition of features.
@@ -171,10 +172,11 @@ class RKHSShap(AbstractPointsExplainer):
         law = self._law(inputs) if self.covariance == "auto" else None
         if law is not None:
             arrays, key = self._draw(law, inputs, arrays, rng_key)
-            record |= law.record() | {"rng_key": key}
+            record |= law.record(inputs.predictor) | {"rng_key": key}
         elif self.covariance in ("point", "joint"):
             arrays["covariance"], at = self._covariance(inputs)
-            record |= {"uncertainty": "full", "covariance": self.covariance, "covariance_at": at}
+            record |= describe_uncertainty(inputs.predictor, has_law=True)
+            record |= {"covariance": self.covariance, "covariance_at": at}
         effects = {name: arrays.pop(name) for name in _EFFECTS}
         if self.effects:
             arrays["effects"] = effects

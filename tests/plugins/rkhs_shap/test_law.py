@@ -101,7 +101,8 @@ def test_what_is_too_expensive_is_not_computed(fit, posterior, monkeypatch):
     monkeypatch.setattr(Law, "affordable_products", 10.0)
     assert affordable_law(Interventional(BACKGROUND), posterior, X, Target(as_players(None, 3)), **OPTIONS) is None
     explanation = explain(fit)
-    assert explanation.attrs["uncertainty"] == "hyperparameters only"
+    assert explanation.attrs["uncertainty"] == "posterior mean only"
+    assert explanation.plot.bar().get_xlabel().endswith("posterior mean only")
     assert explanation.values.shape == (1, 1, 4, 3)
 
 

@@ -76,7 +76,7 @@ def test_what_is_too_expensive_by_pairs_of_coalitions_is_projected(monkeypatch):
     assert affordable_law(game, SMOOTH, X, Target(PLAYERS), **OPTIONS).left_out is None
     monkeypatch.setattr(law_module, "_CHEAP", 5e6)  # by 6 pairs of points it takes 6 * (16 * 30)^2 * 4 = 5.5e6
     law = affordable_law(game, SMOOTH, X, Target(PLAYERS), **OPTIONS)
-    assert law.is_joint and law.record()["variance_left_out"] == law.left_out < 0.001
+    assert law.is_joint and law.record(None)["variance_left_out"] == law.left_out < 0.001
     spread = np.sqrt(np.einsum("ppii->pi", exact)).ravel()
     difference = np.moveaxis(law.covariance - exact, 1, 2).reshape(12, 12) / np.outer(spread, spread)
     assert np.abs(difference).max() < 0.05  # a hundredth of the prior variance, as above
@@ -106,7 +106,7 @@ def test_the_law_of_a_game_in_low_rank(monkeypatch):
     exact = np.asarray(shapley_covariance(game, SMOOTH, X, X))
     monkeypatch.setattr(law_module, "_CHEAP", 0)
     law = affordable_law(game, SMOOTH, X, Target(PLAYERS), **OPTIONS)
-    assert law.record()["covariance_background_size"] == 30
+    assert law.record(None)["covariance_background_size"] == 30
     spread = np.sqrt(np.einsum("ppii->pi", exact)).ravel()
     difference = np.moveaxis(law.covariance - exact, 1, 2).reshape(12, 12) / np.outer(spread, spread)
     assert np.abs(difference).max() < 0.05  # a hundredth of the prior variance, as above
