@@ -4,7 +4,8 @@ Run it as `python examples/benchmarks/shapley_calibration.py [--quick]`. With `-
 and inference are written to a file, and with `--figure FILE` all ranks of the folder are drawn. Hyperparameters are
 drawn from their priors, a function from the Gaussian process, and noisy targets or labels at 20 points. The function is
 drawn at all points that the game reads as well, so its Shapley values are known by their definition. A model is fitted
-to the data, three points are explained, and the rank of each true value among the draws is counted. Ranks of a correct
+to the data, three points are explained, and the rank of each true value among the draws is counted. `kpp.MAP` and
+`kpp.NaturalGradient` fix the hyperparameters at one value, so their ranks need not be uniform. Ranks of a correct
 posterior are uniform, and 90 % intervals contain 90 % of the true values. With `covariance=None` the draws are those of
 the posterior mean.
 """
@@ -32,11 +33,20 @@ MASKS = np.array([[number >> j & 1 for j in range(3)] for number in range(8)], d
 GAMES = {"interventional": Interventional(BACKGROUND), "observational": Observational(BACKGROUND, 0.01)}
 LENGTHSCALE, VARIANCE, NOISE = dist.LogNormal(0.3, 0.4), dist.LogNormal(0.0, 0.4), dist.LogNormal(-1.5, 0.4)
 KERNEL = RBF(LENGTHSCALE, variance=VARIANCE)
-MODELS = {"GPRegression": GPRegression(KERNEL, noise_variance=NOISE), "GPClassification": GPClassification(KERNEL)}
+MODELS = {
+    "GPRegression": GPRegression(KERNEL, noise_variance=NOISE),
+    "GPClassification": GPClassification(KERNEL),
+    "GPClassification, inducing": GPClassification(KERNEL, latent="inducing", num_inducing=len(X)),
+}
 INFERENCES = {
     "NUTS": kpp.NUTS(num_warmup=150, num_samples=200, num_chains=1, progress=False),
     "Laplace": kpp.Laplace(num_samples=200, progress=False),
+    "MAP": kpp.MAP(progress=False),
+    "NaturalGradient": kpp.NaturalGradient(num_steps=300, num_samples=200, progress=False),
 }
+EXACT = [model for model in MODELS if "inducing" not in model]
+CASES = [(model, name) for model in EXACT for name in ("NUTS", "Laplace", "MAP")]
+CASES += [(model, "NaturalGradient") for model in MODELS if model not in EXACT]
 
 
 def simulate(rng: np.random.Generator, classes: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -68,7 +78,7 @@ def calibrate(model: str, inference: str, repeats: int) -> dict[str, np.ndarray]
     ranks: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
     inside: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
     for repeat in range(repeats):
-        y, tables = simulate(rng, model == "GPClassification")
+        y, tables = simulate(rng, model.startswith("GPClassification"))
         if len(set(y)) == 1:
             continue  # a classifier needs both labels
         key = jax.random.key(repeat)
@@ -88,7 +98,7 @@ def calibrate(model: str, inference: str, repeats: int) -> dict[str, np.ndarray]
         # Values of one function are dependent: the standard error is that of the functions' own coverages.
         error = covered.mean(axis=(1, 2)).std() / np.sqrt(len(covered))
         shown = ", ".join(f"{p:.2g}" for p in pvalues)
-        what = f"{model:<16} {inference:<8} {name:<15} {'full' if covariance else 'hyperparameters':<16}"
+        what = f"{model:<26} {inference:<15} {name:<15} {'full' if covariance else 'hyperparameters':<16}"
         print(f"{what} {len(covered):>4} {covered.mean():7.1%} ± {error:.1%}   {shown}", flush=True)
     return {name: np.stack(ranks[name, "auto"]) for name in GAMES}
 
@@ -131,8 +141,10 @@ def main() -> None:
         draw_ranks(arguments.ranks, arguments.figure)
         return
     repeats = 2 if arguments.quick else arguments.repeats
-    cases = [tuple(arguments.only)] if arguments.only else [(model, name) for model in MODELS for name in INFERENCES]
-    print("model            inference game            draws             functions  covered    p-values of the ranks")
+    cases = [tuple(arguments.only)] if arguments.only else CASES
+    print(
+        "model                      inference       game            draws            functions  covered  p-values of ranks"
+    )
     for model, inference in cases:
         ranks = calibrate(model, inference, repeats)
         if arguments.ranks is not None:
