@@ -4,10 +4,12 @@ Run it as `python examples/benchmarks/shapley_calibration.py [--quick]`. With `-
 and inference are written to a file, and with `--figure FILE` all ranks of the folder are drawn. Hyperparameters are
 drawn from their priors, a function from the Gaussian process, and noisy targets or labels at 20 points. The function is
 drawn at all points that the game reads as well, so its Shapley values are known by their definition. A model is fitted
-to the data, three points are explained, and the rank of each true value among the draws is counted. `kpp.MAP` and
-`kpp.NaturalGradient` fix the hyperparameters at one value, so their ranks need not be uniform. Ranks of a correct
+to the data, three points are explained, and the rank of each true value among the draws is counted. Ranks of a correct
 posterior are uniform, and 90 % intervals contain 90 % of the true values. With `covariance=None` the draws are those of
 the posterior mean.
+
+The priors of "wide" models are like those that estimators choose: the logarithms have standard deviations of 1 in place
+of .4, and each feature has a lengthscale. `kpp.MAP` and `kpp.NaturalGradient` fix the hyperparameters at one value.
 """
 
 from __future__ import annotations
@@ -31,10 +33,22 @@ RNG = np.random.default_rng(0)
 X, ROWS, BACKGROUND = RNG.normal(size=(20, 3)), RNG.normal(size=(3, 3)), RNG.normal(size=(8, 3))
 MASKS = np.array([[number >> j & 1 for j in range(3)] for number in range(8)], dtype=bool)
 GAMES = {"interventional": Interventional(BACKGROUND), "observational": Observational(BACKGROUND, 0.01)}
-LENGTHSCALE, VARIANCE, NOISE = dist.LogNormal(0.3, 0.4), dist.LogNormal(0.0, 0.4), dist.LogNormal(-1.5, 0.4)
-KERNEL = RBF(LENGTHSCALE, variance=VARIANCE)
+# Medians of the logarithms of lengthscale, variance and noise variance.
+LOGARITHMS = np.array([0.3, 0.0, -1.5])
+
+
+def priors(spread: float, num_lengthscales: int | None) -> tuple[RBF, dist.Distribution]:
+    """Return a kernel and the noise variance, with priors whose logarithms have the standard deviation `spread`."""
+    lengthscale, variance, noise = (dist.LogNormal(loc, spread) for loc in LOGARITHMS)
+    expanded = lengthscale if num_lengthscales is None else lengthscale.expand([num_lengthscales])
+    return RBF(expanded, variance=variance), noise
+
+
+KERNEL, NOISE = priors(0.4, None)
+WIDE_KERNEL, WIDE_NOISE = priors(1.0, 3)
 MODELS = {
     "GPRegression": GPRegression(KERNEL, noise_variance=NOISE),
+    "GPRegression, wide": GPRegression(WIDE_KERNEL, noise_variance=WIDE_NOISE),
     "GPClassification": GPClassification(KERNEL),
     "GPClassification, inducing": GPClassification(KERNEL, latent="inducing", num_inducing=len(X)),
 }
@@ -49,9 +63,11 @@ CASES = [(model, name) for model in EXACT for name in ("NUTS", "Laplace", "MAP")
 CASES += [(model, "NaturalGradient") for model in MODELS if model not in EXACT]
 
 
-def simulate(rng: np.random.Generator, classes: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def simulate(rng: np.random.Generator, model: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Draw a function and data; return the targets and the values of the coalitions of both games, (8, rows)."""
-    lengthscale, variance, noise = np.exp(rng.normal([0.3, 0.0, -1.5], 0.4))
+    wide = model.endswith("wide")
+    variance, noise = np.exp(rng.normal(LOGARITHMS[1:], 1.0 if wide else 0.4))
+    lengthscale = np.exp(rng.normal(LOGARITHMS[0], 1.0 if wide else 0.4, size=3 if wide else None))
     kernel = RBF(lengthscale, variance=variance)
     imputed = np.where(MASKS[:, None, None], ROWS[None, :, None], BACKGROUND[None, None]).reshape(-1, 3)
     points = np.concatenate([X, imputed])
@@ -59,7 +75,7 @@ def simulate(rng: np.random.Generator, classes: bool) -> tuple[np.ndarray, dict[
     latent = np.linalg.cholesky(gram) @ rng.normal(size=len(points))
     observed = latent[: len(X)]
     y = observed + np.sqrt(noise) * rng.normal(size=len(X))
-    if classes:
+    if model.startswith("GPClassification"):
         y = (rng.uniform(size=len(X)) < 1 / (1 + np.exp(-observed))).astype(float)
     function = kpp.RKHSFunction(kernel, X, np.zeros(len(X)))
     values = latent[len(X) :].reshape(8, len(ROWS), len(BACKGROUND))
@@ -78,7 +94,7 @@ def calibrate(model: str, inference: str, repeats: int) -> dict[str, np.ndarray]
     ranks: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
     inside: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
     for repeat in range(repeats):
-        y, tables = simulate(rng, model.startswith("GPClassification"))
+        y, tables = simulate(rng, model)
         if len(set(y)) == 1:
             continue  # a classifier needs both labels
         key = jax.random.key(repeat)
@@ -142,9 +158,7 @@ def main() -> None:
         return
     repeats = 2 if arguments.quick else arguments.repeats
     cases = [tuple(arguments.only)] if arguments.only else CASES
-    print(
-        "model                      inference       game            draws            functions  covered  p-values of ranks"
-    )
+    print("model                      inference       game            draws            functions  covered  p-values")
     for model, inference in cases:
         ranks = calibrate(model, inference, repeats)
         if arguments.ranks is not None:

@@ -13,7 +13,7 @@ _WHAT_VARIES = {
     "full": " The draws vary with all that the model does not know: its hyperparameters, if they have priors, and its "
     "function given them.",
     "function only": " The draws vary with the function only, not with the hyperparameters, which are fixed at one "
-    "value, so the intervals are too narrow.",
+    "value, so the intervals may be too narrow.",
     "hyperparameters only": " The draws vary with the hyperparameters only, not with the function given them, so the "
     "intervals are too narrow.",
     "part of the function only": " The draws vary with the function's values at the inducing points only, not with the "
