@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
@@ -148,7 +149,7 @@ def describe_uncertainty(predictor: object, *, has_law: bool, num_draws: int = 1
     """
     if not has_function_law(predictor):
         return {}
-    fixed = isinstance(predictor, GPPosterior) and not predictor.batch_shape
+    fixed = isinstance(predictor, GPPosterior) and math.prod(predictor.batch_shape) == 1
     fixed = fixed or bool(getattr(predictor, "fixed_sites", ()))
     if has_law:
         if fixed:

@@ -47,7 +47,8 @@ class Representatives(NamedTuple):
         """Yield the posteriors of the chosen draws."""
         shape = self.posterior.batch_shape
         for position in self.chosen:
-            yield self.posterior.at_draw(np.unravel_index(position, shape)) if shape else self.posterior
+            place = tuple(map(int, np.unravel_index(position, shape)))
+            yield self.posterior.at_draw(place) if shape else self.posterior
 
 
 def representatives(predictor: Any, function: RKHSFunction) -> Representatives | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -162,7 +163,7 @@ def test_each_draw_has_its_covariance_or_that_of_a_draw_like_it(monkeypatch, che
     for name, value in {"_MAX_ENTRIES": entries, "_DRAWS_OF_A_LAW": 2}.items():
         monkeypatch.setattr(module, name, value)
     model, data, schema = GPRegression(RBF(dist.LogNormal(0.0, 1.0)), 0.1).prepare(DATA, TARGET)
-    draws = {"kernel.lengthscale": np.array([[1.0, 1.01, 3.0, 3.02]])}
+    draws = {"kernel.lengthscale": jnp.array([[1.0, 1.01, 3.0, 3.02]])}
     fit = kpp.Fit(model, None, data, schema, draws, kpp.MAP(progress=False))
     game, target = Interventional(BACKGROUND[:10]), Target(as_players(None, 3))
     laws = affordable_laws(game, representatives(fit, fit.function()), X, target, **OPTIONS)
