@@ -246,6 +246,16 @@ class RKHSFunction(eqx.Module):
         parts = jax.tree.map(take, (self.kernel, self.coefficients, self.intercept))
         return RKHSFunction(parts[0], points, parts[1], parts[2], (*self.batch_shape[:-1], len(np.asarray(draws))))
 
+    def at_draw(self, position: tuple[int, ...]) -> RKHSFunction:
+        """Return the function of one draw, at a position with one number for each axis of ``batch_shape``."""
+
+        def take(leaf: Any) -> Any:
+            # NumPy's indexing compiles nothing.
+            return jnp.asarray(np.asarray(leaf)[position]) if eqx.is_array(leaf) else leaf
+
+        points = jax.tree.map(take, self.points) if self._has_own_points() else self.points
+        return RKHSFunction(jax.tree.map(take, self.kernel), points, take(self.coefficients), take(self.intercept))
+
     def unfold(self) -> RKHSFunction:
         """Write the function with a simpler kernel, if its kernel allows this: see `AbstractKernel.unfold`.
 

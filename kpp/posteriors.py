@@ -12,6 +12,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.arguments import guard_exports
@@ -101,6 +102,14 @@ class GPPosterior(eqx.Module):
             return jnp.maximum(variance, 0.0)
 
         return self.map_draws(of_one_draw)
+
+    def at_draw(self, position: tuple[int, ...]) -> GPPosterior:
+        """Return the posterior of one draw.
+
+        Args:
+            position: Its position, one number for each axis of ``batch_shape``.
+        """
+        return GPPosterior(self.mean.at_draw(position), jnp.asarray(np.asarray(self.root)[position]))
 
     def map_draws(self, f: Callable[[GPPosterior], Any], *, batch_size: int | None = None) -> Any:
         """Apply a function of one posterior to the posteriors of all draws.

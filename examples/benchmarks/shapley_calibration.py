@@ -7,6 +7,9 @@ drawn at all points that the game reads as well, so its Shapley values are known
 to the data, three points are explained, and the rank of each true value among the draws is counted. Ranks of a correct
 posterior are uniform, and 90 % intervals contain 90 % of the true values. With `covariance=None` the draws are those of
 the posterior mean.
+
+The priors of "wide" models are like those that estimators choose: the logarithms have standard deviations of 1 in place
+of .4, and each feature has a lengthscale. `kpp.MAP` and `kpp.NaturalGradient` fix the hyperparameters at one value.
 """
 
 from __future__ import annotations
@@ -30,18 +33,41 @@ RNG = np.random.default_rng(0)
 X, ROWS, BACKGROUND = RNG.normal(size=(20, 3)), RNG.normal(size=(3, 3)), RNG.normal(size=(8, 3))
 MASKS = np.array([[number >> j & 1 for j in range(3)] for number in range(8)], dtype=bool)
 GAMES = {"interventional": Interventional(BACKGROUND), "observational": Observational(BACKGROUND, 0.01)}
-LENGTHSCALE, VARIANCE, NOISE = dist.LogNormal(0.3, 0.4), dist.LogNormal(0.0, 0.4), dist.LogNormal(-1.5, 0.4)
-KERNEL = RBF(LENGTHSCALE, variance=VARIANCE)
-MODELS = {"GPRegression": GPRegression(KERNEL, noise_variance=NOISE), "GPClassification": GPClassification(KERNEL)}
+# Medians of the logarithms of lengthscale, variance and noise variance.
+LOGARITHMS = np.array([0.3, 0.0, -1.5])
+
+
+def priors(spread: float, num_lengthscales: int | None) -> tuple[RBF, dist.Distribution]:
+    """Return a kernel and the noise variance, with priors whose logarithms have the standard deviation `spread`."""
+    lengthscale, variance, noise = (dist.LogNormal(loc, spread) for loc in LOGARITHMS)
+    expanded = lengthscale if num_lengthscales is None else lengthscale.expand([num_lengthscales])
+    return RBF(expanded, variance=variance), noise
+
+
+KERNEL, NOISE = priors(0.4, None)
+WIDE_KERNEL, WIDE_NOISE = priors(1.0, 3)
+MODELS = {
+    "GPRegression": GPRegression(KERNEL, noise_variance=NOISE),
+    "GPRegression, wide": GPRegression(WIDE_KERNEL, noise_variance=WIDE_NOISE),
+    "GPClassification": GPClassification(KERNEL),
+    "GPClassification, inducing": GPClassification(KERNEL, latent="inducing", num_inducing=len(X)),
+}
 INFERENCES = {
     "NUTS": kpp.NUTS(num_warmup=150, num_samples=200, num_chains=1, progress=False),
     "Laplace": kpp.Laplace(num_samples=200, progress=False),
+    "MAP": kpp.MAP(progress=False),
+    "NaturalGradient": kpp.NaturalGradient(num_steps=300, num_samples=200, progress=False),
 }
+EXACT = [model for model in MODELS if "inducing" not in model]
+CASES = [(model, name) for model in EXACT for name in ("NUTS", "Laplace", "MAP")]
+CASES += [(model, "NaturalGradient") for model in MODELS if model not in EXACT]
 
 
-def simulate(rng: np.random.Generator, classes: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def simulate(rng: np.random.Generator, model: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Draw a function and data; return the targets and the values of the coalitions of both games, (8, rows)."""
-    lengthscale, variance, noise = np.exp(rng.normal([0.3, 0.0, -1.5], 0.4))
+    wide = model.endswith("wide")
+    variance, noise = np.exp(rng.normal(LOGARITHMS[1:], 1.0 if wide else 0.4))
+    lengthscale = np.exp(rng.normal(LOGARITHMS[0], 1.0 if wide else 0.4, size=3 if wide else None))
     kernel = RBF(lengthscale, variance=variance)
     imputed = np.where(MASKS[:, None, None], ROWS[None, :, None], BACKGROUND[None, None]).reshape(-1, 3)
     points = np.concatenate([X, imputed])
@@ -49,7 +75,7 @@ def simulate(rng: np.random.Generator, classes: bool) -> tuple[np.ndarray, dict[
     latent = np.linalg.cholesky(gram) @ rng.normal(size=len(points))
     observed = latent[: len(X)]
     y = observed + np.sqrt(noise) * rng.normal(size=len(X))
-    if classes:
+    if model.startswith("GPClassification"):
         y = (rng.uniform(size=len(X)) < 1 / (1 + np.exp(-observed))).astype(float)
     function = kpp.RKHSFunction(kernel, X, np.zeros(len(X)))
     values = latent[len(X) :].reshape(8, len(ROWS), len(BACKGROUND))
@@ -68,7 +94,7 @@ def calibrate(model: str, inference: str, repeats: int) -> dict[str, np.ndarray]
     ranks: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
     inside: dict[tuple[str, str | None], list[np.ndarray]] = {case: [] for case in cases}
     for repeat in range(repeats):
-        y, tables = simulate(rng, model == "GPClassification")
+        y, tables = simulate(rng, model)
         if len(set(y)) == 1:
             continue  # a classifier needs both labels
         key = jax.random.key(repeat)
@@ -88,7 +114,7 @@ def calibrate(model: str, inference: str, repeats: int) -> dict[str, np.ndarray]
         # Values of one function are dependent: the standard error is that of the functions' own coverages.
         error = covered.mean(axis=(1, 2)).std() / np.sqrt(len(covered))
         shown = ", ".join(f"{p:.2g}" for p in pvalues)
-        what = f"{model:<16} {inference:<8} {name:<15} {'full' if covariance else 'hyperparameters':<16}"
+        what = f"{model:<26} {inference:<15} {name:<15} {'full' if covariance else 'hyperparameters':<16}"
         print(f"{what} {len(covered):>4} {covered.mean():7.1%} ± {error:.1%}   {shown}", flush=True)
     return {name: np.stack(ranks[name, "auto"]) for name in GAMES}
 
@@ -131,8 +157,8 @@ def main() -> None:
         draw_ranks(arguments.ranks, arguments.figure)
         return
     repeats = 2 if arguments.quick else arguments.repeats
-    cases = [tuple(arguments.only)] if arguments.only else [(model, name) for model in MODELS for name in INFERENCES]
-    print("model            inference game            draws             functions  covered    p-values of the ranks")
+    cases = [tuple(arguments.only)] if arguments.only else CASES
+    print("model                      inference       game            draws            functions  covered  p-values")
     for model, inference in cases:
         ranks = calibrate(model, inference, repeats)
         if arguments.ranks is not None:

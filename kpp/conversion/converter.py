@@ -75,6 +75,14 @@ class AbstractConverter(abc.ABC):
         """
         return True
 
+    def explainable(self, model: Any) -> Any:
+        """Return the predictor that `kpp.explain` takes in place of the model: its posterior if it has one.
+
+        Args:
+            model: As for `gp_posterior`.
+        """
+        return (self.gp_posterior if self.has_posterior(model) else self.rkhs_function)(model)
+
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractConverter, Any, Any, Any, Any]]:
         """Yield instances for the conformance suite: (converter, model, x, mean, covariance).

@@ -65,8 +65,10 @@ def as_rkhs_function(predictor: Any) -> RKHSFunction:
     return _first_converted(predictor, lambda converter: converter.rkhs_function(predictor))
 
 
-def as_explainable(predictor: Any) -> GPPosterior | RKHSFunction:
+def as_explainable(predictor: Any) -> Any:
     """Represent a foreign model by its posterior if it is a Gaussian process, or else by its function.
+
+    A pipeline around an estimator of kpp keeps the draws of its fit.
 
     Args:
         predictor: A fitted model, or a pair of a model and its data; see `as_rkhs_function`.
@@ -75,11 +77,7 @@ def as_explainable(predictor: Any) -> GPPosterior | RKHSFunction:
         TypeError: If no converter knows the class of the model.
         ValueError: If a part of the model has no exact representation, or the model is not fitted.
     """
-
-    def convert(converter: AbstractConverter) -> GPPosterior | RKHSFunction:
-        return (converter.gp_posterior if converter.has_posterior(predictor) else converter.rkhs_function)(predictor)
-
-    return _first_converted(predictor, convert)
+    return _first_converted(predictor, lambda converter: converter.explainable(predictor))
 
 
 def is_foreign(predictor: Any) -> bool:

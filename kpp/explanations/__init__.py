@@ -17,6 +17,7 @@ from kpp.explanations.grouped_points import GroupedPoints as GroupedPoints
 from kpp.explanations.grouped_points import freeze_groups as freeze_groups
 from kpp.explanations.grouped_points import group_points as group_points
 from kpp.explanations.law import Law as Law
+from kpp.explanations.law import LawOfDraws as LawOfDraws
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import describe_uncertainty as describe_uncertainty
@@ -30,6 +31,8 @@ from kpp.explanations.predictors import schema_of as schema_of
 from kpp.explanations.record import describe_estimate as describe_estimate
 from kpp.explanations.record import describe_key as describe_key
 from kpp.explanations.record import describe_value_function as describe_value_function
+from kpp.explanations.representatives import Representatives as Representatives
+from kpp.explanations.representatives import representatives as representatives
 from kpp.explanations.shapley_blocks import solve_in_blocks as solve_in_blocks
 
 _guard_exports(globals())

@@ -15,9 +15,6 @@ from kpp.typing import Numbers
 SAMPLE_DIMS = ("chain", "draw")
 #: The arrays that every explanation has.
 REQUIRED = ("values", "base_values", "predictions", "data")
-#: The attribute ``uncertainty`` of an explanation whose draws are means of a Gaussian process, one per draw of its
-#: hyperparameters. Their intervals are too narrow. It is "full" if the function varies, too.
-HYPERPARAMETERS_ONLY = "hyperparameters only"
 
 
 def build_dataset(

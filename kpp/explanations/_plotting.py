@@ -11,7 +11,6 @@ import xarray as xr
 
 from kpp import plots
 from kpp.arguments import guard_exports
-from kpp.explanations._build import HYPERPARAMETERS_ONLY
 from kpp.explanations._export import decoded
 from kpp.explanations._uncertainty import interval, is_uncertain
 from kpp.plots.intervals import IntervalKind, check_probability
@@ -177,9 +176,10 @@ class ExplanationPlots:
         return self.dataset.isel(output=names.index(str(output)), drop=True)
 
     def _say_what_varies(self, ax: Axes, has_intervals: bool) -> Axes:
-        """Add to the label of the intervals that they hold only a part of the uncertainty, if that is so."""
-        if has_intervals and self.dataset.attrs.get("uncertainty") == HYPERPARAMETERS_ONLY:
-            ax.set_xlabel(f"{ax.get_xlabel()}, {HYPERPARAMETERS_ONLY}")
+        """Add to the label what part of the uncertainty the intervals hold, if not all of it."""
+        part = self.dataset.attrs.get("uncertainty", "full")
+        if part != "full" and (has_intervals or part == "posterior mean only"):
+            ax.set_xlabel(f"{ax.get_xlabel()}, {part}")
         return ax
 
     def _say_what_is_shown(self, ax: Axes, part: xr.Dataset) -> Axes:

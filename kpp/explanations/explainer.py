@@ -4,6 +4,7 @@
 
 import dataclasses
 import functools
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -216,8 +217,8 @@ class Inputs:
     def explanation(self, attrs: Mapping[str, Any], *, draws: bool | None = None, **arrays: Any) -> Explanation:
         """Return an explanation of the points.
 
-        If the values are draws of means, for example of the posterior means of a Gaussian process, the attribute
-        ``uncertainty`` says "hyperparameters only".
+        If the values are those of posterior means of a Gaussian process, the attribute ``uncertainty`` says what their
+        draws leave out; see `describe_uncertainty`.
 
         Args:
             attrs: How the values were found. An explainer whose draws hold more uncertainty sets ``uncertainty``.
@@ -231,7 +232,7 @@ class Inputs:
             draws = bool(self.batch_shape) or self.row_axis > 0
         record: dict[str, Any] = {} if self.background is None else {"background_size": len(self.background)}
         if arrays.get("covariance") is None and arrays.get("variance") is None:
-            record |= describe_uncertainty(self.predictor, draws=draws)
+            record |= describe_uncertainty(self.predictor, has_law=False, num_draws=math.prod(self.batch_shape))
         return Explanation.create(
             **arrays,
             data=self.shown.data,

@@ -7,13 +7,14 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from kpp.explanations.predictors import describe_uncertainty
 from kpp.linalg import symmetric_root
 from kpp.random import numpy_generator
 from kpp.typing import RngKey
 
-__all__ = ["Law"]
+__all__ = ["Law", "LawOfDraws"]
 
 # The draws of a posterior that has only one draw of the hyperparameters.
 _NUM_DRAWS = 200
@@ -59,15 +60,43 @@ class Law:
         pattern = "pgr,qhr->pqgh" if self.is_joint else "pgr,phr->pgh"
         return np.einsum(pattern, self.root, self.root, optimize=True)
 
-    def record(self) -> dict[str, Any]:
-        """Return the attributes of an explanation whose values are drawn from this law."""
+    def deviations(self, num: int, generator: np.random.Generator) -> Float[np.ndarray, "num p g"]:
+        """Draw the deviations of the values from their means, `num` times."""
+        num_points, num_players, rank = self.root.shape
+        size = (rank,) if self.is_joint else (num_points, rank)
+        noise = generator.standard_normal((num, *size)).astype(self.root.dtype)
+        if not self.is_joint:
+            return np.einsum("pij,...pj->...pi", self.root, noise)
+        return (noise @ self.root.reshape(-1, rank).T).reshape(num, num_points, num_players)
+
+
+@dataclasses.dataclass(frozen=True)
+class LawOfDraws:
+    """The law of the values under each draw of the hyperparameters, of which some may share one.
+
+    Args:
+        laws: Some laws.
+        of_draw: The position of the law of each draw.
+    """
+
+    laws: tuple[Law, ...]
+    of_draw: Int[np.ndarray, " draws"]
+
+    def record(self, predictor: object) -> dict[str, Any]:
+        """Return the attributes of an explanation of a predictor whose values are drawn from this law.
+
+        Among them is ``covariance_at``: "draws" if each draw has a covariance of its own, "8 draws" if 8 draws stand
+        for all, "mean" if one covariance does.
+        """
+        first, num = self.laws[0], len(self.laws)
         record = {
-            "uncertainty": "full",
-            "instances_drawn": "together" if self.is_joint else "independently",
-            "covariance_at": "mean",
-            "covariance_background_size": self.num_references,
+            **describe_uncertainty(predictor, has_law=True),
+            "instances_drawn": "together" if first.is_joint else "independently",
+            "covariance_at": "draws" if num == len(self.of_draw) else "mean" if num == 1 else f"{num} draws",
+            "covariance_background_size": first.num_references,
         }
-        return record if self.left_out is None else record | {"variance_left_out": self.left_out}
+        lacks = [law.left_out for law in self.laws if law.left_out is not None]
+        return record | {"variance_left_out": max(lacks)} if lacks else record
 
     def draw(self, arrays: dict[str, Any], draws: tuple[int, ...], rng_key: RngKey) -> dict[str, Any]:
         """Replace means of values by draws.
@@ -87,14 +116,14 @@ class Law:
             name: None if array is None else np.broadcast_to(array, (*shape, *np.shape(array)[len(draws) :]))
             for name, array in arrays.items()
         }
-        deviations = self._deviations(shape, rng_key)
+        deviations = self._deviations(math.prod(shape), rng_key).reshape(*shape, *self.laws[0].root.shape[:2])
         values, predictions = spread["values"] + deviations, spread["predictions"] + deviations.sum(axis=-1)
         return spread | {"values": values, "predictions": predictions}
 
-    def _deviations(self, shape: tuple[int, ...], rng_key: RngKey) -> Float[np.ndarray, "*draws p g"]:
-        num_points, num_players, rank = self.root.shape
-        size = (rank,) if self.is_joint else (num_points, rank)
-        noise = numpy_generator(rng_key).standard_normal((*shape, *size)).astype(self.root.dtype)
-        if not self.is_joint:
-            return np.einsum("pij,...pj->...pi", self.root, noise)
-        return (noise @ self.root.reshape(-1, rank).T).reshape(*shape, num_points, num_players)
+    def _deviations(self, num: int, rng_key: RngKey) -> Float[np.ndarray, "num p g"]:
+        generator, of_draw = numpy_generator(rng_key), np.broadcast_to(self.of_draw, num)
+        deviations = np.empty((num, *self.laws[0].root.shape[:2]), self.laws[0].root.dtype)
+        for position, law in enumerate(self.laws):
+            own = of_draw == position
+            deviations[own] = law.deviations(int(own.sum()), generator)
+        return deviations

@@ -7,7 +7,7 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -239,24 +239,37 @@ class Fit:
         """Whether the model has a Gaussian posterior of the function given the hyperparameters."""
         return self.model.has_function_posterior
 
-    def function_posterior(self, *, at: str = "draws") -> GPPosterior:
+    @functools.cached_property
+    def fixed_sites(self) -> tuple[str, ...]:
+        """The latent sites with the same value in all draws: after `kpp.MAP`, or of others than the inducing values.
+
+        They are empty for a model whose hyperparameters are all given.
+        """
+        latent = [name for name, site in self._sites.items() if site.kind == "latent" and name in self.draws]
+        values = {name: np.asarray(self.draws[name]) for name in latent}
+        return tuple(name for name, value in values.items() if (value == value[:1, :1]).all())
+
+    def function_posterior(self, *, at: str | Sequence[int] | np.ndarray = "draws") -> GPPosterior:
         """Return the Gaussian posterior of the function given the hyperparameters.
 
         Args:
             at: "draws" for one posterior per draw, whose roots take ``draws * n * n`` numbers; "mean" for one posterior
-                at the posterior means of all sites, which ignores the uncertainty of the hyperparameters.
+                at the posterior means of all sites, which ignores the uncertainty of the hyperparameters; or the
+                numbers of k draws, counted through all chains.
 
         Returns:
-            The posterior, with ``batch_shape`` (chain, draw), or () for "mean".
+            The posterior, with ``batch_shape`` (chain, draw), or () for "mean", or (1, k) for k draws.
 
         Raises:
             TypeError: If the model has no Gaussian posterior of the function.
             ValueError: If `at` is neither "draws" nor "mean".
         """
-        one_of(at, "at", ("draws", "mean"))
-        if at == "mean":
+        if isinstance(at, str) and one_of(at, "at", ("draws", "mean")) == "mean":
             means = {name: jnp.mean(value, (0, 1), keepdims=True) for name, value in self.draws.items()}
-            return _of_first_draw(self._replace_draws(means, self.state).function_posterior())
+            return self._replace_draws(means, self.state).function_posterior().at_draw((0, 0))
+        if not isinstance(at, str):
+            some = {name: value[None, np.asarray(at)] for name, value in flatten_draws(self.draws).items()}
+            return self._replace_draws(some, self.state).function_posterior()
         roots = self._over_draws(per_draw.root, (self._arguments, self.data), "posteriors of the function")
         # Not unfolded: the covariance is the kernel's own.
         function = self._function(unfolded=False)
@@ -516,14 +529,6 @@ def _num_rows(data: Any) -> int:
 def _check_draws(num: int, name: str, data: dict[str, Any]) -> None:
     """Raise ValueError if draws, each with a log density and a replicate of each row, do not fit into memory."""
     check_count(num, name, 2 * _num_rows(data))
-
-
-def _of_first_draw(posterior: GPPosterior) -> GPPosterior:
-    """Return the posterior of the first draw; all draws share the points of the mean."""
-    mean = posterior.mean
-    kernel = jax.tree.map(lambda leaf: leaf[0, 0] if eqx.is_array(leaf) else leaf, mean.kernel)
-    function = RKHSFunction(kernel, mean.points, mean.coefficients[0, 0], mean.intercept[0, 0])
-    return GPPosterior(function, posterior.root[0, 0])
 
 
 def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:

@@ -10,9 +10,16 @@ __all__ = ["explained"]
 
 # What a report says about the attribute ``uncertainty`` of an explanation.
 _WHAT_VARIES = {
-    "full": " The draws vary with the hyperparameters and with the function given them.",
+    "full": " The draws vary with all that the model does not know: its hyperparameters, if they have priors, and its "
+    "function given them.",
+    "function only": " The draws vary with the function only, not with the hyperparameters, which are fixed at one "
+    "value, so the intervals may be too narrow.",
     "hyperparameters only": " The draws vary with the hyperparameters only, not with the function given them, so the "
     "intervals are too narrow.",
+    "part of the function only": " The draws vary with the function's values at the inducing points only, not with the "
+    "rest of the function nor with the hyperparameters, so the intervals are too narrow.",
+    "posterior mean only": " These are the contributions of the posterior mean alone: how uncertain they are is not "
+    "part of this result.",
 }
 
 _NEUTRAL = (

@@ -10,6 +10,9 @@ import click
 
 __all__ = ["new"]
 
+_INFERENCE = """quick (the default: Laplace's approximation, or NaturalGradient for more than 1000 rows with labels), or
+full (NUTS)."""
+
 
 @click.group("new")
 def new() -> None:
@@ -21,7 +24,7 @@ def new() -> None:
 @click.option("--target", help="The column to predict.")
 @click.option("--task", help="regression or classification; by default what the target suggests.")
 @click.option("--features", help='The columns to predict from, such as "a,b,c"; by default all that can be used.')
-@click.option("--inference", help="quick (Laplace's approximation, the default) or full (NUTS).")
+@click.option("--inference", help=_INFERENCE)
 @click.option(
     "--output",
     "-o",

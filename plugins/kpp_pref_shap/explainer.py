@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -11,16 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp import AbstractExplainer, Explanation, RKHSFunction
+from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
 from kpp.explanations import (
     Law,
+    LawOfDraws,
     describe_estimate,
     describe_key,
     describe_uncertainty,
     describe_value_function,
     freeze_groups,
     group_points,
-    has_function_law,
+    representatives,
     solve_in_blocks,
 )
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
@@ -32,7 +34,7 @@ from kpp_pref_shap.concatenation import as_concatenated, has_product_items, item
 from kpp_pref_shap.context_game import PreferentialContext
 from kpp_pref_shap.inputs import PreferenceInputs, read_contexts, read_duels
 from kpp_pref_shap.item_game import PreferentialItems
-from kpp_pref_shap.law import has_affordable_law, prior_covariance, whitened_draws
+from kpp_pref_shap.law import num_steps, prior_covariance, whitened_draws
 from kpp_pref_shap.pair_functions import PairPoints
 from kpp_pref_shap.side_by_side import SideBySide
 
@@ -63,8 +65,8 @@ class PrefShap(AbstractExplainer):
     number of players, by quadrature, if the kernel of items is a sum of product kernels. Other values are sampled,
     with standard errors. The draws of a posterior are explained one by one. For the duels of a Gaussian process whose
     kernels of items are sums of product kernels, the values are drawn from the whole posterior, of the hyperparameters
-    and of the function given them, wherever this is affordable. Otherwise the attribute ``uncertainty`` of the
-    explanation is "hyperparameters only".
+    and of the function given them, wherever this is affordable. The attribute ``uncertainty`` of the explanation
+    says what the draws hold; see `kpp.explanations.describe_uncertainty`.
 
     Args:
         value_function: The game, `PreferentialItems` or `PreferentialContext`.
@@ -76,8 +78,8 @@ class PrefShap(AbstractExplainer):
         groups: Features that form one player: a
             mapping from the name of a player to names or positions of features.
         covariance: "auto" draws the values from their law: one draw for each draw of the hyperparameters, and 200 if
-            there is only one. The covariance is that at the mean of the hyperparameters; `kpp_pref_shap.law` says how
-            much computation is affordable. None explains posterior means only.
+            there is only one. Each draw has the covariance of the nearest of up to 8 draws; `kpp_pref_shap.law` says
+            how much computation is affordable. None explains posterior means only.
         instances_at_once: How many instances are worked on at once; by default what fits into memory.
         progress: Whether to show progress bars.
 
@@ -136,13 +138,15 @@ class PrefShap(AbstractExplainer):
         shown = group_points(inputs.data, players, inputs.schema)
         arrays, estimate = self._values(inputs, players, rng_key)
         has_draws = bool(inputs.function.batch_shape)
-        record = describe_uncertainty(predictor, draws=has_draws) | describe_estimate(estimate, rng_key)
-        law = self._law(predictor, inputs, players) if self.covariance == "auto" else None
+        num_draws = math.prod(inputs.function.batch_shape)
+        record = describe_uncertainty(predictor, has_law=False, num_draws=num_draws)
+        record |= describe_estimate(estimate, rng_key)
+        law = self._laws(predictor, inputs, players) if self.covariance == "auto" else None
         if law is not None:
             key = jax.random.key(0) if rng_key is None else rng_key
             # Another stream than the one of sampled coalitions.
             arrays = law.draw(arrays, inputs.function.batch_shape, jax.random.fold_in(key, 1))
-            record |= law.record() | {"rng_key": describe_key(key)}
+            record |= law.record(predictor) | {"rng_key": describe_key(key)}
         return Explanation.create(
             **arrays,
             data=shown.data,
@@ -158,15 +162,24 @@ class PrefShap(AbstractExplainer):
             },
         )
 
-    def _law(self, predictor: Any, inputs: PreferenceInputs, players: Players) -> Law | None:
-        """Return the law of the values at the mean of the hyperparameters, if there is one and it is affordable."""
-        if not has_function_law(predictor):
+    def _laws(self, predictor: Any, inputs: PreferenceInputs, players: Players) -> LawOfDraws | None:
+        """Return the law of the values, if there is one and it is affordable."""
+        drawn = representatives(predictor, inputs.function)
+        if drawn is None:
             return None
-        posterior = predictor.function_posterior(at="mean")
+        first, num_draws = next(drawn.each()), len(drawn.nearest)
+        pairs, _ = SideBySide(self.value_function, first.mean).split(inputs.rows)
+        steps = num_steps(self.value_function, first, pairs, players)
+        if steps > Law.affordable_products:
+            return None
+        if len(drawn.chosen) * steps > Law.affordable_products:
+            return LawOfDraws((self._law(first, inputs, players),), np.zeros(num_draws, int))
+        return LawOfDraws(tuple(self._law(each, inputs, players) for each in drawn.each()), drawn.nearest)
+
+    def _law(self, posterior: GPPosterior, inputs: PreferenceInputs, players: Players) -> Law:
+        """Return the law of the values under the posterior at one value of the hyperparameters."""
         pairs, contexts = SideBySide(self.value_function, posterior.mean).split(inputs.rows)
-        if not has_affordable_law(self.value_function, posterior, pairs, players):
-            return None
-        assert isinstance(self.value_function, PreferentialItems), "`has_affordable_law` has checked it"
+        assert isinstance(self.value_function, PreferentialItems), "`num_steps` has checked it"
         covariance = prior_covariance(self.value_function, posterior, pairs, contexts, players)
         means, _ = self._values(inputs._replace(function=whitened_draws(posterior)), players, jax.random.key(0))
         values = np.asarray(means["values"])[0]

@@ -14,6 +14,8 @@ for `GeneralizedPreferential`, and a sum of four entries of M for `Preferential`
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +23,6 @@ from jaxtyping import Array, Float
 
 from kpp import GPPosterior, RKHSFunction
 from kpp.batching import sum_arrays
-from kpp.explanations import Law
 from kpp.games import Players, all_coalitions, has_product_terms, shapley_values_from_table
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
@@ -29,22 +30,22 @@ from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.pair_functions import Comparison, comparisons, number_items
 from kpp_pref_shap.sections import absent_weights
 
-__all__ = ["has_affordable_law", "prior_covariance", "whitened_draws"]
+__all__ = ["num_steps", "prior_covariance", "whitened_draws"]
 
 
-def has_affordable_law(game: object, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players) -> bool:
-    """Return whether the prior covariance of the values of all duels can be computed at an affordable cost.
+def num_steps(game: object, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players) -> float:
+    """Return how many products of kernel factors the prior covariance of the values of all duels takes.
 
-    It takes :math:`(2^g q n)^2 d` products for g players, q items and n references. The game must be one of duels, and
-    kernels of items must be sums of product kernels.
+    They are :math:`(2^g q n)^2 d` for g players, q items and n references; infinity if the game is not one of duels, or
+    kernels of items are not sums of product kernels.
     """
     if not isinstance(game, PreferentialItems) or game.opponents is not None or game.contexts is not None:
-        return False
+        return math.inf
     if not all(has_product_terms(term.kernel) for term in comparisons(posterior.mean.kernel)):
-        return False
+        return math.inf
     num_items = len(number_items(pairs)[0])
     rows = 2.0**players.num_players * num_items * game.background.shape[0]
-    return rows**2 * pairs.shape[-1] <= Law.affordable_products
+    return rows**2 * pairs.shape[-1]
 
 
 def prior_covariance(

@@ -16,11 +16,13 @@ from kpp.causal import CausalDAG, CausalOrder, as_order
 from kpp.explanations import (
     AbstractPointsExplainer,
     Inputs,
-    Law,
+    LawOfDraws,
     describe_estimate,
     describe_key,
+    describe_uncertainty,
     describe_value_function,
     freeze_groups,
+    representatives,
     solve_in_blocks,
 )
 from kpp.games import (
@@ -43,9 +45,9 @@ from kpp.kernels import RBF
 from kpp.threads import num_cores, one_blas_thread
 from kpp.typing import RngKey
 from kpp.validation import count, one_of, positive
-from kpp_rkhs_shap.law import affordable_law
+from kpp_rkhs_shap.law import affordable_laws
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
-from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_at_mean, posterior_of
+from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_of
 from kpp_rkhs_shap.target import Target
 
 __all__ = ["RKHSShap"]
@@ -77,8 +79,8 @@ class RKHSShap(AbstractPointsExplainer):
     Values of product kernels are computed by quadrature and are exact for any number of features; other games are
     enumerated up to 14 players and sampled beyond, with standard errors. The draws of a posterior are explained one by
     one, so that the values have a posterior, too. For a Gaussian process this is the whole posterior, of the
-    hyperparameters and of the function given them, wherever the covariance of the values is affordable. Otherwise the
-    attribute ``uncertainty`` of the explanation is "hyperparameters only".
+    hyperparameters and of the function given them, wherever the covariance of the values is affordable. The attribute
+    ``uncertainty`` of the explanation says what the draws hold; see `kpp.explanations.describe_uncertainty`.
 
     Args:
         value_function: The game: the value of a coalition of features.
@@ -101,8 +103,9 @@ class RKHSShap(AbstractPointsExplainer):
             interactions.
         covariance: What is done with the covariance of the values under the posterior of a Gaussian process, for which
             the value function must be an imputation. "auto" draws the values from their law: one draw for each draw of
-            the hyperparameters, and 200 if there is only one. The covariance is that at the mean of the
-            hyperparameters, for some games of a projection (see `kpp_rkhs_shap.law`). "point" and "joint" leave the
+            the hyperparameters, and 200 if there is only one. Of few rows each draw has its own covariance, of more
+            rows that of the nearest of up to 8 draws, for some games of a projection (see `kpp_rkhs_shap.law`). The
+            attribute ``covariance_at`` says which. "point" and "joint" leave the
             values at their means and add the covariance, "joint" across points too. None does neither.
         covariance_at: For "point" and "joint": "mean" computes the covariance once, at the mean of the hyperparameters,
             and uses it for every draw; "draws" computes it for each draw.
@@ -171,10 +174,11 @@ class RKHSShap(AbstractPointsExplainer):
         law = self._law(inputs) if self.covariance == "auto" else None
         if law is not None:
             arrays, key = self._draw(law, inputs, arrays, rng_key)
-            record |= law.record() | {"rng_key": key}
+            record |= law.record(inputs.predictor) | {"rng_key": key}
         elif self.covariance in ("point", "joint"):
             arrays["covariance"], at = self._covariance(inputs)
-            record |= {"uncertainty": "full", "covariance": self.covariance, "covariance_at": at}
+            record |= describe_uncertainty(inputs.predictor, has_law=True)
+            record |= {"covariance": self.covariance, "covariance_at": at}
         effects = {name: arrays.pop(name) for name in _EFFECTS}
         if self.effects:
             arrays["effects"] = effects
@@ -191,16 +195,17 @@ class RKHSShap(AbstractPointsExplainer):
         found = landmark_error(game, function, inputs.x[:_CHECKED], **_CHECK, rng_key=jax.random.key(0))
         return {"landmark_error": found.relative}
 
-    def _law(self, inputs: Inputs) -> Law | None:
-        """Return the law of the values at the mean of the hyperparameters, if there is one and it is affordable."""
+    def _law(self, inputs: Inputs) -> LawOfDraws | None:
+        """Return the law of the values, if there is one and it is affordable."""
         if self.scale != "latent" or not isinstance(self.value_function, AbstractImputation):
             return None
-        posterior = posterior_at_mean(inputs.predictor)
-        if posterior is None:
+        assert isinstance(inputs.function, RKHSFunction), "`requires` says so"
+        drawn = representatives(inputs.predictor, inputs.function)
+        if drawn is None:
             return None
-        return affordable_law(
+        return affordable_laws(
             self.value_function,
-            posterior,
+            drawn,
             inputs.x,
             Target(inputs.players, self.order, self.effects),
             instances_at_once=self.instances_at_once or _COVARIANCES,
@@ -208,7 +213,7 @@ class RKHSShap(AbstractPointsExplainer):
         )
 
     def _draw(
-        self, law: Law, inputs: Inputs, arrays: dict[str, Any], rng_key: RngKey | None
+        self, law: LawOfDraws, inputs: Inputs, arrays: dict[str, Any], rng_key: RngKey | None
     ) -> tuple[dict[str, Any], list[int]]:
         """Return the arrays with draws of the values, and the numbers of the key."""
         key = jax.random.key(0) if rng_key is None else rng_key

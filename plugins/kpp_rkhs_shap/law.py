@@ -1,21 +1,22 @@
 r"""Draws of Shapley values from their whole posterior: hyperparameters and function.
 
 Under one draw of the hyperparameters the Shapley values of all explained points are jointly Gaussian. The mean differs
-from draw to draw. The covariance is computed once, at the mean of the hyperparameters, because it costs as much as
-explaining many functions.
+from draw to draw, and so does the covariance. Of few rows it is computed for every draw. Otherwise it costs as much as
+explaining many functions, and a few draws that spread over the posterior stand for all others.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from kpp import GPPosterior
-from kpp.explanations import Law
+from kpp.explanations import Law, LawOfDraws, Representatives
 from kpp.features import Nystrom, landmarks
 from kpp.games import (
     AbstractImputation,
@@ -23,15 +24,22 @@ from kpp.games import (
     Observational,
     has_product_terms,
     num_nodes,
+    shapley_covariance,
     shapley_root,
 )
 from kpp.linalg import symmetric_root
 from kpp.typing import AnyArray
-from kpp_rkhs_shap.projected_law import projected_posterior, projected_steps
+from kpp_rkhs_shap.projected_law import (
+    choose_landmarks,
+    imputed_rows,
+    projected_posterior,
+    projected_steps,
+    share_left_out,
+)
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values
 from kpp_rkhs_shap.target import Target
 
-__all__ = ["affordable_law"]
+__all__ = ["Method", "affordable_laws", "affordable_method"]
 
 # A background that is too large to be affordable is represented by this many landmarks. On standardized medical data
 # with 442 rows they change standard deviations by 1 % on average.
@@ -45,13 +53,71 @@ _MAX_ROWS = 4096
 _ROWS = (2000, 1000, 500)
 # Landmarks are chosen among at most this many rows of a background, taken at even distances.
 _MAX_SAMPLE = 4000
-# Up to this number of products of kernel factors a covariance is exact without any thought.
+# Up to this number of products of kernel factors covariances are exact, or of each draw, without any thought.
 _CHEAP = 2e9
+# The covariances of all draws have at most this many entries.
+_MAX_ENTRIES = 2**25
 # The share of the prior variance that does not matter, and the largest share that a projected posterior may lack.
 _NEGLIGIBLE, _MAX_LEFT_OUT = 0.005, 0.2
 
 
-def affordable_law(
+class Method(NamedTuple):
+    """How the law of the values is computed.
+
+    Attributes:
+        steps: The products of kernel factors that it takes.
+        law: Computes the law from a posterior at one value of the hyperparameters.
+        is_exact: Whether the law is the exact one of all points together.
+    """
+
+    steps: float
+    law: Callable[[GPPosterior], Law]
+    is_exact: bool = False
+
+
+def affordable_laws(
+    value_function: AbstractImputation,
+    drawn: Representatives,
+    x: Float[AnyArray, "p d"],
+    target: Target,
+    *,
+    instances_at_once: int,
+    progress: bool,
+) -> LawOfDraws | None:
+    """Compute the law of the values under each draw of the hyperparameters, as precisely as is affordable.
+
+    Each draw has a covariance of its own if exact covariances of all draws take at most 2e9 products of kernel factors.
+    Otherwise it has that of the nearest representative, if those of all representatives take at most 4e10 products. If
+    not, all draws have that of the most central one.
+
+    Args:
+        value_function: The game.
+        drawn: The posteriors.
+        x: The points, (p, d).
+        target: The values.
+        instances_at_once: How many points are worked on at once.
+        progress: Whether to show a bar.
+
+    Returns:
+        The laws, or None if `affordable_method` returns None.
+    """
+    shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
+    first, num_draws = next(drawn.each()), len(drawn.nearest)
+    method = affordable_method(value_function, first, x, target, **shown)
+    if method is None:
+        return None
+    num_entries = num_draws * (x.shape[0] * target.num_values) ** 2
+    if drawn.has_all and method.is_exact and num_draws * method.steps <= _CHEAP and num_entries <= _MAX_ENTRIES:
+        covariances = np.asarray(shapley_covariance(value_function, drawn.posterior, x, x, **target.options()))
+        size = np.shape(value_function.background)[0]
+        each = covariances.reshape(num_draws, *covariances.shape[len(drawn.posterior.batch_shape) :])
+        return LawOfDraws(tuple(Law.of_covariance(one, size) for one in each), np.arange(num_draws))
+    if len(drawn.chosen) * method.steps > Law.affordable_products:
+        return LawOfDraws((method.law(first),), np.zeros(num_draws, int))
+    return LawOfDraws(tuple(map(method.law, drawn.each())), drawn.nearest)
+
+
+def affordable_method(
     value_function: AbstractImputation,
     posterior: GPPosterior,
     x: Float[AnyArray, "p d"],
@@ -59,8 +125,8 @@ def affordable_law(
     *,
     instances_at_once: int,
     progress: bool,
-) -> Law | None:
-    """Compute the law of the values of all points, as precisely as is affordable.
+) -> Method | None:
+    """Choose how to compute the law of the values of all points, as precisely as is affordable.
 
     The covariance of the values of all points is exact if it takes at most 2e9 products of kernel factors, or if the
     kernel is `kpp.features.Nystrom`. Otherwise the posterior is projected onto at most 800 landmarks (see
@@ -83,32 +149,40 @@ def affordable_law(
         progress: Whether to show a bar.
 
     Returns:
-        The law, or None if that is not affordable either, or the projection lacks more than a fifth of the variance.
+        The method, or None if that is not affordable either, or the projection lacks more than a fifth of the variance.
+        It takes the landmarks of this posterior for all others.
     """
     shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
     num_pairs = x.shape[0] * (x.shape[0] + 1) // 2
     size = np.shape(value_function.background)[0]
     joint = x.shape[0] * target.num_values <= _MAX_ROWS
-    if joint and num_pairs * _steps(value_function, posterior, target, size, True) <= min(
-        _CHEAP, Law.affordable_products
-    ):
-        return _of_pairs(value_function, value_function, posterior, x, target, **shown)
+    steps = num_pairs * _steps(value_function, posterior, target, size, True)
+    if joint and steps <= min(_CHEAP, Law.affordable_products):
+        exactly = functools.partial(_of_pairs, value_function, value_function, x=x, target=target, **shown)
+        return Method(steps, exactly, is_exact=True)
     if isinstance(posterior.mean.kernel, Nystrom):
-        return Law(shapley_root(value_function, posterior, x, **target.options()), size, is_joint=True)
+
+        def of_features(process: GPPosterior) -> Law:
+            return Law(shapley_root(value_function, process, x, **target.options()), size, is_joint=True)
+
+        return Method(projected_steps(value_function, posterior.mean.unfold(), x.shape[0], target), of_features)
     projected = _projected_law(value_function, posterior, x, target)
-    if projected is not None and (projected.left_out or 0.0) <= _NEGLIGIBLE:
-        return projected
+    if projected is not None and projected.left_out <= _NEGLIGIBLE:
+        return projected.method
     within = _affordable_game(value_function, posterior, target, x.shape[0], across=False)
     if within is None:
-        return projected
+        return None if projected is None else projected.method
     across = _affordable_game(value_function, posterior, target, num_pairs, across=True) if joint else None
-    return _of_pairs(within, across, posterior, x, target, **shown)
+    games = within[0], None if across is None else across[0]
+    steps = within[1] + (0.0 if across is None else across[1])
+    return Method(steps, functools.partial(_of_pairs, *games, x=x, target=target, **shown))
 
 
 def _of_pairs(
     within: AbstractImputation,
     across: AbstractImputation | None,
     posterior: GPPosterior,
+    *,
     x: Float[AnyArray, "p d"],
     target: Target,
     **shown: Any,
@@ -122,24 +196,38 @@ def _of_pairs(
     return Law.of_covariance(_match_points(joint, covariance), size)
 
 
+class _Projected(NamedTuple):
+    """The method under posteriors of finite rank, and the share of the variance that the first one lacks."""
+
+    method: Method
+    left_out: float
+
+
 def _projected_law(
     value_function: AbstractImputation,
     posterior: GPPosterior,
     x: Float[AnyArray, "p d"],
     target: Target,
-) -> Law | None:
-    """Return the law under a posterior of finite rank, if it is affordable and lacks little."""
+) -> _Projected | None:
+    """Return the law under posteriors of finite rank, if it is affordable and lacks little."""
     function = posterior.mean.unfold()
     for game in _with_fewer_rows(value_function):
-        if projected_steps(game, function, x.shape[0], target) <= Law.affordable_products:
+        steps = projected_steps(game, function, x.shape[0], target)
+        if steps <= Law.affordable_products:
             break
     else:
         return None
-    projected, left_out = projected_posterior(game, posterior, x, target.players)
+    rows = imputed_rows(game, function, np.asarray(x), target.players)
+    landmarks, left_out = choose_landmarks(posterior.mean.kernel, rows)
     if left_out > _MAX_LEFT_OUT:
         return None
-    root = shapley_root(game, projected, x, **target.options())
-    return Law(root, np.shape(game.background)[0], is_joint=True, left_out=left_out)
+
+    def law(process: GPPosterior) -> Law:
+        lacks = left_out if process is posterior else share_left_out(process.mean.kernel, rows, landmarks)
+        root = shapley_root(game, projected_posterior(process, landmarks), x, **target.options())
+        return Law(root, np.shape(game.background)[0], is_joint=True, left_out=lacks)
+
+    return _Projected(Method(steps, law), left_out)
 
 
 def _with_fewer_rows(value_function: AbstractImputation) -> Iterator[AbstractImputation]:
@@ -161,15 +249,16 @@ def _affordable_game(
     num_pairs: int,
     *,
     across: bool,
-) -> AbstractImputation | None:
-    """Return the game itself, or with landmarks as its background, if the covariances of pairs are affordable."""
+) -> tuple[AbstractImputation, float] | None:
+    """Return the game itself, or with landmarks as its background, and its steps, if these are affordable."""
     sizes = [np.shape(value_function.background)[0]]
     if isinstance(value_function, Interventional):
         fewer = _REFERENCES_ACROSS if across else (*sizes, _REFERENCES)
         sizes = sorted({min(sizes[0], size) for size in fewer}, reverse=True)
     for size in sizes:
-        if num_pairs * _steps(value_function, posterior, target, size, across) <= Law.affordable_products:
-            return _with_references(value_function, posterior, size)
+        steps = num_pairs * _steps(value_function, posterior, target, size, across)
+        if steps <= Law.affordable_products:
+            return _with_references(value_function, posterior, size), steps
     return None
 
 

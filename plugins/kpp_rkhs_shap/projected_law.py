@@ -11,7 +11,6 @@ determine least (pivoted Cholesky factorization).
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +28,9 @@ from kpp.games import (
     num_nodes,
 )
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray
 from kpp_rkhs_shap.target import Target
 
-__all__ = ["Projection", "projected_posterior", "projected_steps"]
+__all__ = ["choose_landmarks", "imputed_rows", "projected_posterior", "projected_steps", "share_left_out"]
 
 # The largest number of landmarks, and the number of imputed rows among which they are chosen.
 _MAX_LANDMARKS = 800
@@ -43,18 +41,6 @@ _NUM_COALITIONS = 64
 _TOLERANCE = 1e-3
 # The steps of a matrix product are this much faster than products of kernel factors.
 _SPEED = 10.0
-
-
-class Projection(NamedTuple):
-    """A posterior of finite rank, and what it leaves out.
-
-    Attributes:
-        posterior: The projected posterior, whose kernel is `kpp.features.Nystrom`.
-        left_out: The share of the prior variance that the projection lacks, on average over imputed rows.
-    """
-
-    posterior: GPPosterior
-    left_out: float
 
 
 def projected_steps(value_function: AbstractImputation, mean: RKHSFunction, num_points: int, target: Target) -> float:
@@ -82,30 +68,37 @@ def _rank(value_function: AbstractImputation) -> int | None:
     return None if landmarks is None else len(landmarks)
 
 
-def projected_posterior(
-    value_function: AbstractImputation, posterior: GPPosterior, x: Float[AnyArray, "p d"], players: Players
-) -> Projection:
-    """Project a posterior onto landmarks among imputed rows, at most 800 of them.
+def choose_landmarks(kernel: AbstractKernel, rows: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "m d"], float]:
+    """Choose landmarks among imputed rows, at most 800 of them.
 
     Args:
-        value_function: The game.
-        posterior: The posterior at one value of the hyperparameters.
-        x: The points to explain, (p, d).
-        players: The players.
+        kernel: The prior covariance.
+        rows: The imputed rows.
 
     Returns:
-        The projected posterior, and the share of the variance that it leaves out.
+        The landmarks, and the share of the prior variance that the projection onto them lacks, on average over the
+        rows.
     """
-    function = posterior.mean
-    rows = _imputed_rows(value_function, function.unfold(), np.asarray(x), players)
-    chosen, left = _pivots(function.kernel, jnp.asarray(rows), min(_MAX_LANDMARKS, len(rows)))
+    chosen, left = _pivots(kernel, jnp.asarray(rows), min(_MAX_LANDMARKS, len(rows)))
     chosen = np.asarray(chosen)
-    kernel = Nystrom(function.kernel, rows[chosen[chosen >= 0]])
-    mean = RKHSFunction(kernel, function.points, function.coefficients, function.intercept)
-    return Projection(GPPosterior(mean, posterior.root), float(left))
+    return rows[chosen[chosen >= 0]], float(left)
 
 
-def _imputed_rows(
+def share_left_out(
+    kernel: AbstractKernel, rows: Float[np.ndarray, "n d"], landmarks: Float[np.ndarray, "m d"]
+) -> float:
+    """Return the share of the prior variance that the projection onto landmarks lacks, on average over rows."""
+    return max(0.0, 1.0 - float(_share_kept(Nystrom(kernel, landmarks), jnp.asarray(rows))))
+
+
+def projected_posterior(posterior: GPPosterior, landmarks: Float[np.ndarray, "m d"]) -> GPPosterior:
+    """Project a posterior at one value of the hyperparameters onto landmarks: its kernel is `kpp.features.Nystrom`."""
+    function = posterior.mean
+    kernel = Nystrom(function.kernel, landmarks)
+    return GPPosterior(RKHSFunction(kernel, function.points, function.coefficients, function.intercept), posterior.root)
+
+
+def imputed_rows(
     value_function: AbstractImputation, function: RKHSFunction, x: Float[np.ndarray, "p d"], players: Players
 ) -> Float[np.ndarray, "n d"]:
     """Return rows of random coalitions, whose sizes are uniform as in Shapley values; the points themselves come first.
@@ -125,6 +118,11 @@ def _imputed_rows(
         return imputed[rng.integers(len(points), size=num_points), references]
 
     return np.unique(np.concatenate([x[:num_points], *map(of_coalition, present)]), axis=0)
+
+
+@jax.jit
+def _share_kept(kernel: Nystrom, rows: Float[Array, "n d"]) -> Float[Array, ""]:
+    return jnp.sum(kernel.feature_map(rows) ** 2) / jnp.sum(kernel.kernel.diagonal(rows))
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -9,27 +9,12 @@ from jaxtyping import Float
 
 from kpp import GPPosterior
 from kpp.batching import in_blocks
-from kpp.explanations import has_function_law
 from kpp.games import shapley_covariance
 from kpp.threads import num_cores
 from kpp.typing import AnyArray
 from kpp_rkhs_shap.target import Target
 
-__all__ = ["covariance_of_values", "posterior_at_mean", "posterior_of"]
-
-
-def posterior_at_mean(predictor: Any) -> GPPosterior | None:
-    """Return the Gaussian posterior of a predictor at one value of the hyperparameters, or None if it has none.
-
-    Args:
-        predictor: A `kpp.GPPosterior` without draws, which is returned unchanged; or a `kpp.Fit`, whose posterior at
-            the mean of its draws is returned.
-    """
-    if isinstance(predictor, GPPosterior):
-        return None if predictor.batch_shape else predictor
-    if not has_function_law(predictor):
-        return None
-    return predictor.function_posterior(at="mean")
+__all__ = ["covariance_of_values", "posterior_of"]
 
 
 def posterior_of(predictor: Any, at: str) -> GPPosterior:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
@@ -16,6 +18,7 @@ from sklearn.svm import SVC
 import kpp
 from kpp.kernels import RBF, Matern32
 from kpp_models import GPRegression
+from kpp_models.estimators import GPRegressor
 
 RNG = np.random.default_rng(0)
 DATA = RNG.normal(size=(12, 3)) * [1.0, 4.0, 0.5]
@@ -42,7 +45,8 @@ def test_values_and_covariances_are_those_of_the_same_process_of_kpp(process, fi
     """1e-9: the coefficients of both come from Cholesky factors of a matrix of condition number some 100."""
     options = {"value_function": game, "covariance": "joint", "progress": False, **BACKGROUND}
     explanation, ours = kpp.explain(process, X, **options), kpp.explain(fit, X, **options)
-    assert explanation.attrs["uncertainty"] == ours.attrs["uncertainty"] == "full"
+    assert explanation.attrs["uncertainty"] == "function only"  # others may have estimated their hyperparameters
+    assert ours.attrs["uncertainty"] == "full"  # ours are given
     for name in ("values", "base_values", "predictions", "covariance"):
         only_draw = np.asarray(getattr(ours, name))[0, 0]
         np.testing.assert_allclose(getattr(explanation, name), only_draw, rtol=1e-9, atol=1e-12, err_msg=name)
@@ -71,11 +75,27 @@ def test_units_of_inputs_and_targets_are_those_of_the_data(kernel):
 
 def test_a_process_is_explained_by_draws_of_its_posterior_unless_told_otherwise(process):
     drawn = kpp.explain(process, X, progress=False, **BACKGROUND)
-    assert drawn.attrs["uncertainty"] == "full"
+    assert drawn.attrs["uncertainty"] == "function only"
     assert drawn.values.dims[:2] == ("chain", "draw")
     mean = kpp.explain(process, X, progress=False, covariance=None, **BACKGROUND)
     assert mean.values.shape == (2, 3)
     np.testing.assert_allclose(mean.predictions, process.predict(X), rtol=1e-9)
+
+
+def test_a_pipeline_keeps_the_draws_of_a_fit_of_kpp():
+    """Against the fit itself at scaled points: a scaled lengthscale is the only difference, up to rounding."""
+    scaler = StandardScaler().fit(DATA)
+    prepared = GPRegression(RBF(dist.LogNormal(0.0, 1.0)), noise_variance=0.1).prepare(scaler.transform(DATA), TARGET)
+    model, data, schema = prepared
+    estimator = GPRegressor()
+    draws = {"kernel.lengthscale": jnp.array([[0.9, 1.5]])}
+    estimator.fit_ = kpp.Fit(model, None, data, schema, draws, kpp.MAP(progress=False))
+    found = kpp.explain(make_pipeline(scaler, estimator), X, progress=False, **BACKGROUND)
+    background = scaler.transform(BACKGROUND["background"])
+    ours = kpp.explain(estimator, scaler.transform(X), progress=False, background=background)
+    assert found.attrs["uncertainty"] == ours.attrs["uncertainty"] == "full"
+    assert found.attrs["covariance_at"] == "draws"
+    np.testing.assert_allclose(found.values, ours.values, rtol=1e-6, atol=1e-8)
 
 
 def test_the_columns_of_a_data_frame_are_those_that_the_process_was_fitted_on():

@@ -6,6 +6,7 @@ import warnings
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 import xarray as xr
@@ -15,11 +16,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import SVC, SVR
 
-from kpp.explanations import EstimatorFunction, output_names, resolve
+import kpp
+from kpp.explanations import EstimatorFunction, describe_uncertainty, output_names, predictors, resolve
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
 from kpp.posteriors import GPPosterior
 from kpp.tables import Schema
+from kpp_models import GPClassification, GPRegression
 
 SUPPORT = np.random.default_rng(0).normal(size=(6, 3))
 FUNCTION = RKHSFunction(RBF(lengthscale=1.0), SUPPORT, np.ones(6))
@@ -186,3 +189,43 @@ BAD_POINTS = [
 def test_bad_points_are_refused(predictor, x, message):
     with pytest.raises(ValueError, match=message):
         resolve(predictor, x, "rkhs_function")
+
+
+LENGTHSCALE, WHITENED = "kernel.lengthscale", "inducing_whitened"
+PRIOR = RBF(lengthscale=dist.LogNormal(0.0, 1.0))
+INDUCING = GPClassification(PRIOR, latent="inducing", num_inducing=4)
+
+
+def fit_of_draws(model, **draws):
+    """A fit with the draws of an inference that need not run: `describe_uncertainty` reads nothing else."""
+    model, data, schema = model.prepare(SUPPORT, np.arange(6) % 2.0)
+    return kpp.Fit(model, None, data, schema, {name: jnp.asarray(value) for name, value in draws.items()}, kpp.MAP())
+
+
+@pytest.mark.parametrize(
+    ("predictor", "with_law", "without_law"),
+    [
+        (fit_of_draws(GPRegression(PRIOR, 0.1), **{LENGTHSCALE: [[1.0, 2.0]]}), "full", "hyperparameters only"),
+        (fit_of_draws(GPRegression(PRIOR, 0.1), **{LENGTHSCALE: [[1.0]]}), "function only", "posterior mean only"),
+        (fit_of_draws(GPRegression(RBF(1.0), 0.1)), "full", "posterior mean only"),
+        (
+            fit_of_draws(INDUCING, **{LENGTHSCALE: [[1.0, 1.0]], WHITENED: [[[0.0] * 4, [1.0] * 4]]}),
+            "function only",
+            "part of the function only",
+        ),
+        (GPPosterior(FUNCTION, np.zeros((6, 0))), "function only", "posterior mean only"),
+        (FUNCTION, None, None),
+    ],
+    ids=["draws", "mode", "given", "natural gradient", "foreign process", "other function"],
+)
+def test_the_label_says_what_intervals_hold(predictor, with_law, without_law):
+    num_draws = predictor.num_draws if isinstance(predictor, kpp.Fit) else 1
+    found = [describe_uncertainty(predictor, has_law=law, num_draws=num_draws) for law in (True, False)]
+    assert [label.get("uncertainty") for label in found] == [with_law, without_law]
+
+
+def test_narrow_intervals_are_warned_of_once(caplog):
+    predictors._warn_of_narrow_intervals.cache_clear()
+    for _ in range(2):
+        describe_uncertainty(GPPosterior(FUNCTION, np.zeros((6, 0))), has_law=True)
+    assert len(caplog.messages) == 1 and "kpp.Laplace() or kpp.NUTS()" in caplog.text

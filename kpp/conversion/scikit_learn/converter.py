@@ -20,6 +20,7 @@ from kpp.conversion.scikit_learn.kernel_machines import from_kernel_ridge, from_
 from kpp.conversion.scikit_learn.linear_models import LINEAR_MODELS, from_linear_model
 from kpp.conversion.scikit_learn.names import describe, sklearn_name
 from kpp.conversion.scikit_learn.pipelines import unwrap
+from kpp.conversion.scikit_learn.wrapped_fit import WrappedFit
 from kpp.explanations import fit_of, has_function_law
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
@@ -80,6 +81,12 @@ class SklearnConverter(AbstractConverter):
         if fit is not None:
             return has_function_law(fit)
         return sklearn_name(estimator) in _POSTERIORS and has_one_latent_function(estimator)
+
+    def explainable(self, model: Any) -> Any:
+        """Return a fit of kpp with all its draws behind what stands around it, or what other converters return."""
+        wrapped = unwrap(model)
+        fit = fit_of(wrapped.estimator)
+        return super().explainable(model) if fit is None or not has_function_law(fit) else WrappedFit(fit, wrapped)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[SklearnConverter, Any, Any, Any, Any]]:

@@ -13,7 +13,7 @@ from kpp.games import all_coalitions, as_players
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp_models import PreferenceGP
 from kpp_pref_shap import PreferentialItems, PrefShap
-from kpp_pref_shap.law import has_affordable_law, prior_covariance, whitened_draws
+from kpp_pref_shap.law import num_steps, prior_covariance, whitened_draws
 
 pytestmark = pytest.mark.slow  # a fit and its law take many seconds to compile
 
@@ -85,8 +85,8 @@ def test_draws_hold_the_uncertainty_of_the_function(fit, posterior):
     assert (np.abs(total.mean(axis=0) - posterior.mean(DUELS)) < 4 * deviation / np.sqrt(200)).all()
 
 
-def test_what_is_too_expensive_keeps_the_label(posterior, monkeypatch):
-    assert has_affordable_law(GAME, posterior, DUELS, PLAYERS)
-    assert not has_affordable_law(PreferentialItems(BACKGROUND, opponents=BACKGROUND), posterior, DUELS, PLAYERS)
+def test_what_is_too_expensive_keeps_the_label(fit, posterior, monkeypatch):
+    assert num_steps(GAME, posterior, DUELS, PLAYERS) == (8 * 6 * 4) ** 2 * 3  # players, items, references, features
+    assert num_steps(PreferentialItems(BACKGROUND, opponents=BACKGROUND), posterior, DUELS, PLAYERS) == np.inf
     monkeypatch.setattr(Law, "affordable_products", 10.0)
-    assert not has_affordable_law(GAME, posterior, DUELS, PLAYERS)
+    assert explain(fit, GAME).attrs["uncertainty"] == "posterior mean only"

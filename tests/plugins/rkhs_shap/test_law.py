@@ -5,18 +5,22 @@ The draws of `Law` are compared with `shapley_covariance` at all points together
 
 from __future__ import annotations
 
+import sys
+
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
 import kpp
-from kpp.explanations import Law
+from kpp.explanations import Law, LawOfDraws, representatives
 from kpp.games import Interventional, Observational, as_players, shapley_covariance, shapley_values_from_table
 from kpp.kernels import RBF
 from kpp_models import GPRegression
 from kpp_rkhs_shap import law as law_module
-from kpp_rkhs_shap.law import affordable_law
+from kpp_rkhs_shap.law import affordable_laws, affordable_method
 from kpp_rkhs_shap.target import Target
 
 RNG = np.random.default_rng(3)
@@ -43,6 +47,15 @@ def explain(predictor, game=None, **options):
     return kpp.explain(predictor, X, value_function=game, progress=False, **options)
 
 
+def law_of(game, posterior, players):
+    method = affordable_method(game, posterior, X, Target(players), **OPTIONS)
+    return None if method is None else method.law(posterior)
+
+
+def of_all(law):
+    return LawOfDraws((law,), np.zeros(1, int))
+
+
 def in_rows(covariance):
     size = covariance.shape[0] * covariance.shape[-1]
     return np.moveaxis(np.asarray(covariance), 1, 2).reshape(size, size)
@@ -54,12 +67,12 @@ def in_rows(covariance):
     ids=["interventional", "observational"],
 )
 def test_draws_have_the_exact_covariance_across_points(posterior, game):
-    law = affordable_law(game, posterior, X, Target(as_players(None, 3)), **OPTIONS)
+    law = law_of(game, posterior, as_players(None, 3))
     assert law.is_joint and law.num_references == 10
     exact = in_rows(shapley_covariance(game, posterior, X, X))
     np.testing.assert_allclose(in_rows(law.covariance), exact, rtol=1e-8, atol=1e-10)
     arrays = {"values": np.zeros((1, 4000, 4, 3)), "predictions": np.zeros((1, 4000, 4)), "interactions": None}
-    drawn = law.draw(arrays, (1, 4000), jax.random.key(2))
+    drawn = of_all(law).draw(arrays, (1, 4000), jax.random.key(2))
     found = np.cov(drawn["values"].reshape(4000, 12).T)
     # The standard error of an empirical covariance is at most sqrt(2 s_i s_j / 4000) with the variances s; 5 of them.
     spread = np.sqrt(np.diag(exact))
@@ -70,7 +83,7 @@ def test_draws_have_the_exact_covariance_across_points(posterior, game):
 @pytest.mark.slow
 def test_landmarks_change_correlations_little_and_no_variance(posterior, monkeypatch):
     game, players = Interventional(BACKGROUND), as_players(None, 3)
-    law = affordable_law(game, posterior, X, Target(players), **OPTIONS)
+    law = law_of(game, posterior, players)
     assert law.num_references == 90  # more than the 64 landmarks of the correlation
     exact = np.asarray(shapley_covariance(game, posterior, X, X))
     positions = np.arange(4)
@@ -88,7 +101,7 @@ def test_a_large_background_is_represented_by_landmarks(posterior, monkeypatch):
     monkeypatch.setattr(law_module, "_REFERENCES", 50)
     # Just enough for 50 references at 4 points: 2 nodes a side, half of their pairs.
     monkeypatch.setattr(Law, "affordable_products", 4 * 2 * (50 * 3) ** 2)
-    law = affordable_law(Interventional(BACKGROUND), posterior, X, Target(players), **OPTIONS)
+    law = law_of(Interventional(BACKGROUND), posterior, players)
     assert law.num_references == 50
     exact = np.asarray(shapley_covariance(Interventional(BACKGROUND), posterior, X))
     own = law.covariance[np.arange(4), np.arange(4)] if law.is_joint else law.covariance
@@ -99,9 +112,10 @@ def test_a_large_background_is_represented_by_landmarks(posterior, monkeypatch):
 @pytest.mark.slow
 def test_what_is_too_expensive_is_not_computed(fit, posterior, monkeypatch):
     monkeypatch.setattr(Law, "affordable_products", 10.0)
-    assert affordable_law(Interventional(BACKGROUND), posterior, X, Target(as_players(None, 3)), **OPTIONS) is None
+    assert law_of(Interventional(BACKGROUND), posterior, as_players(None, 3)) is None
     explanation = explain(fit)
-    assert explanation.attrs["uncertainty"] == "hyperparameters only"
+    assert explanation.attrs["uncertainty"] == "posterior mean only"
+    assert explanation.plot.bar().get_xlabel().endswith("posterior mean only")
     assert explanation.values.shape == (1, 1, 4, 3)
 
 
@@ -122,8 +136,9 @@ def test_a_fit_of_one_draw_has_200_draws_that_vary_with_the_function(fit):
 
 
 @pytest.mark.slow
-def test_draws_of_hyperparameters_keep_their_number_and_get_wider(posterior, draws, toy_fit, function):
-    predictor = toy_fit(draws, posteriors={"mean": kpp.GPPosterior(function, 0.1 * np.eye(8))})
+def test_draws_of_hyperparameters_keep_their_number_and_get_wider(draws, toy_fit):
+    roots = np.broadcast_to(0.1 * np.eye(8), (2, 3, 8, 8))
+    predictor = toy_fit(draws, posteriors={"draws": kpp.GPPosterior(draws, roots)})
     x = np.random.default_rng(0).normal(size=(3, 4))
     options = {"value_function": Interventional(x), "progress": False}
     narrow, wide = (kpp.explain(predictor, x, covariance=c, **options) for c in (None, "auto"))
@@ -133,6 +148,32 @@ def test_draws_of_hyperparameters_keep_their_number_and_get_wider(posterior, dra
     deviations = wide.values - narrow.values
     np.testing.assert_allclose(wide.predictions, narrow.predictions + deviations.sum("feature"), rtol=1e-10)
     assert float(abs(deviations).min()) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("cheap", "entries", "label", "num"),
+    [(2e9, 2**24, "draws", 4), (0, 2**24, "2 draws", 2), (0, 0, "2 draws", 2)],
+    ids=["few rows", "representatives", "representatives of many rows"],
+)
+def test_each_draw_has_its_covariance_or_that_of_a_draw_like_it(monkeypatch, cheap, entries, label, num):
+    """Two draws have lengthscales of about 1, and two of about 3; so two of them stand for all, one of each kind."""
+    monkeypatch.setattr(law_module, "_CHEAP", cheap)
+    monkeypatch.setattr(law_module, "_NEGLIGIBLE", -1.0)  # no projection: covariances by pairs are exact
+    module = sys.modules["kpp.explanations.representatives"]
+    for name, value in {"_MAX_ENTRIES": entries, "_DRAWS_OF_A_LAW": 2}.items():
+        monkeypatch.setattr(module, name, value)
+    model, data, schema = GPRegression(RBF(dist.LogNormal(0.0, 1.0)), 0.1).prepare(DATA, TARGET)
+    draws = {"kernel.lengthscale": jnp.array([[1.0, 1.01, 3.0, 3.02]])}
+    fit = kpp.Fit(model, None, data, schema, draws, kpp.MAP(progress=False))
+    game, target = Interventional(BACKGROUND[:10]), Target(as_players(None, 3))
+    laws = affordable_laws(game, representatives(fit, fit.function()), X, target, **OPTIONS)
+    assert laws.record(fit)["covariance_at"] == label and laws.record(fit)["uncertainty"] == "full"
+    exact = np.asarray(shapley_covariance(game, fit.function_posterior(), X, X))[0]
+    distances = [[np.abs(laws.laws[i].covariance - one).max() for one in exact] for i in laws.of_draw]
+    nearest = np.argmin(distances, axis=1)
+    assert np.min(distances, axis=1).max() < 1e-8  # each is the exact covariance of one of the draws,
+    assert (nearest // 2).tolist() == [0, 0, 1, 1]  # of its own kind
+    assert len(set(nearest)) == num
 
 
 @pytest.mark.slow
@@ -186,7 +227,8 @@ def test_singular_covariances_are_matched():
 def test_a_law_without_correlation_draws_points_independently():
     covariance = np.array([[[1.0, 0.5], [0.5, 1.0]], [[0.0, 0.0], [0.0, 4.0]]])
     arrays = {"values": np.zeros((1, 5000, 2, 2)), "predictions": np.zeros((1, 5000, 2))}
-    values = Law.of_covariance(covariance, 7).draw(arrays, (1, 5000), jax.random.key(0))["values"].reshape(5000, 4)
+    values = of_all(Law.of_covariance(covariance, 7)).draw(arrays, (1, 5000), jax.random.key(0))["values"]
+    values = values.reshape(5000, 4)
     expected = np.zeros((4, 4))
     expected[:2, :2], expected[2:, 2:] = covariance
     np.testing.assert_allclose(np.cov(values.T), expected, atol=0.3)  # 4 standard errors of a variance of 4 are 0.32
@@ -215,14 +257,14 @@ def simulate(game, num_functions, num_draws):
     targets, truth = functions_of_the_prior(GAMES[game], num_functions, rng)
     gram = np.asarray(KERNEL.gram(DATA)) + 0.1 * np.eye(14)
     zero = kpp.GPPosterior(kpp.RKHSFunction(KERNEL, DATA, np.zeros(14)), np.linalg.cholesky(np.linalg.inv(gram)))
-    law = affordable_law(GAMES[game], zero, X, Target(as_players(None, 3)), **OPTIONS)
+    law = law_of(GAMES[game], zero, as_players(None, 3))
     coefficients = np.linalg.solve(gram, targets.T).T[None]
     posterior_means = kpp.RKHSFunction.over_draws(KERNEL, DATA, coefficients, 0.0, batch_shape=coefficients.shape[:2])
     means = kpp.explain(posterior_means, X, value_function=GAMES[game], progress=False, method="enumeration").values[0]
     empty = {"values": np.zeros((1, num_draws, 4, 3)), "predictions": np.zeros((1, num_draws, 4))}
     ranks, inside = [], []
     for mean, values, key in zip(means.values, truth, jax.random.split(jax.random.key(0), num_functions), strict=True):
-        drawn = mean + law.draw(empty, (1, num_draws), key)["values"][0]
+        drawn = mean + of_all(law).draw(empty, (1, num_draws), key)["values"][0]
         ranks.append((drawn < values).sum(axis=0))
         lower, upper = np.quantile(drawn, [0.05, 0.95], axis=0)
         inside.append((lower < values) & (values < upper))

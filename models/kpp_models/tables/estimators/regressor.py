@@ -34,7 +34,8 @@ class GPRegressor(RegressorMixin, FittedEstimator):
             standard deviation of y.
         latent: "exact", "inducing" or "iterative", as for `kpp_models.GPRegression`.
         num_inducing: The number of inducing points, with "inducing".
-        inference: The inference of what has a prior; by default ``kpp.MAP(progress=False)``.
+        inference: The inference of what has a prior; by default ``kpp.MAP(progress=False)``, the fastest. With
+            `kpp.Laplace` or `kpp.NUTS` intervals also hold the uncertainty of these parameters.
         random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
 
     Attributes:
