@@ -201,7 +201,7 @@ def test_the_regularization_of_least_loss_is_chosen(problem):
         ({"regularization": np.ones(2)}, ValueError, "`regularization` must be one number"),
         ({"estimator": "sampled"}, ValueError, "`estimator` must be one of"),
         ({"solver": "lu"}, ValueError, "`solver` must be one of"),
-        ({"kernel": "rbf"}, TypeError, "`kernel` must be a kernel"),
+        ({"kernel": "rbf"}, TypeError, "`kernel` must be a kernel|Type-check error"),
         ({"max_steps": 0}, ValueError, "`max_steps` must be at least 1"),
     ],
 )
