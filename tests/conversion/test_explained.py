@@ -82,6 +82,7 @@ def test_a_process_is_explained_by_draws_of_its_posterior_unless_told_otherwise(
     np.testing.assert_allclose(mean.predictions, process.predict(X), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_pipeline_keeps_the_draws_of_a_fit_of_kpp():
     """Against the fit itself at scaled points: a scaled lengthscale is the only difference, up to rounding."""
     scaler = StandardScaler().fit(DATA)

@@ -165,6 +165,7 @@ SHARES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHARES)
 def test_shares_of_a_variance_are_between_0_and_1(name, fit):
     prior, error, message = SHARES[name]
@@ -307,12 +308,14 @@ def test_a_constant_outcome_is_refused(value):
         kpp.causal_effect(KEY, TABLE.assign(y=value), GRAPH, **NAMES)
 
 
+@pytest.mark.slow
 def test_an_outcome_without_noise_has_an_effect():
     """The outcome is the treatment."""
     effect = kpp.causal_effect(KEY, TABLE.assign(y=TABLE["t"]), GRAPH, **NAMES, inference=kpp.MAP(progress=False))
     assert abs(effect.contrast(1.0, 0.0).mean() - 1.0) < 0.02
 
 
+@pytest.mark.slow
 def test_a_category_without_confounders_has_the_effects_of_its_means():
     """The variance of the noise is small, so that the averages of the rows of each level are the answer."""
     levels = np.random.default_rng(0).choice(list("abc"), 200)

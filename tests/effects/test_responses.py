@@ -41,6 +41,7 @@ def posterior(kernel, points):
     return GPPosterior(RKHSFunction(kernel, points, np.sin(np.arange(len(points))), 0.4), root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "points"), [("product", "rows"), ("sum of products", "others"), ("no product", "others")]
 )
@@ -76,6 +77,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.slow_variants("levels")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_effect_is_the_average_response(name):

@@ -124,6 +124,7 @@ def test_a_graph_that_is_right_passes(checked):
     assert (checked["num_rows"] == 80).all()
 
 
+@pytest.mark.slow
 def test_an_edge_that_is_missing_is_found():
     wrong = CausalDAG([("season", "rain"), ("rain", "wet")], nodes=["season", "rain", "sprinkler", "wet"])
     found = check_graph(KEY, wrong, frame_of(80), num_permutations=199).set_index("independence")

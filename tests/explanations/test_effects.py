@@ -27,6 +27,7 @@ def fit():
     return model.fit(jax.random.key(0), FRAME, np.sin(ROWS[:, 1]), inference=inference, num_prior_samples=0)
 
 
+@pytest.mark.slow
 def test_effects_have_names_and_add_up_in_each_draw(fit):
     options = {"value_function": "interventional", "background": FRAME[:8], "effects": True}
     explained = kpp.explain(fit, FRAME[:3], rng_key=jax.random.key(0), **options)

@@ -95,6 +95,7 @@ def fit_and_predict(number: int, inference: kpp.AbstractInference = MAP) -> xr.D
     return fit(number, inference).predict(ROWS[:3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", POOLS)
 def test_fits_in_threads_give_the_numbers_of_fits_one_after_the_other(pool):
     together = POOLS[pool](fit_and_predict, range(6))

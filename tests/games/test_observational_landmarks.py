@@ -103,6 +103,7 @@ def test_values_follow_the_definition(case, estimator):
     np.testing.assert_allclose(0.4 + (weights * (predictions - 0.4)).sum(-1), expected, **TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["imputed", "embedded"])
 def test_any_function_is_valued(estimator):
     def f(rows):

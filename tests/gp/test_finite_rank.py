@@ -143,7 +143,7 @@ def gram(kernel, x):
 CASES = [(name, "gaussian") for name in KERNELS] + [("nystrom", name) for name in LIKELIHOODS if name != "gaussian"]
 
 
-@pytest.mark.slow_variants("sum-gaussian", "scaled-gaussian", "selected-gaussian", "product-gaussian", "nystrom-probit")
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "likelihood"), CASES, ids=["-".join(case) for case in CASES])
 def test_the_posterior_is_that_of_the_matrix(kernel, likelihood):
     kernel = KERNELS[kernel]()
@@ -213,6 +213,7 @@ def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(link):
         np.testing.assert_allclose(found, other, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_laplace_marginal_by_features_draws_labels():
     @jax.jit
     def moments(seed, covariance):

@@ -358,6 +358,7 @@ def test_bad_arguments_are_refused(case):
         call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deviation", [0.5, 1.5, 10.0, 300.0])
 def test_expected_log_probit_is_the_integral_for_wide_laws(deviation):
     means = np.array([0.0, -2.0, 3.0, 35.0])

@@ -105,6 +105,7 @@ def test_averages_are_the_integrals(name, found):
     np.testing.assert_allclose(found[name]["marginal"], marginal, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_outliers_are_integrated_over_both_peaks():
     """The integrand over the log variance of the noise has a peak at usual variances and one at the residual's size."""
     rng = np.random.default_rng(1)

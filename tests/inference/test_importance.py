@@ -38,6 +38,7 @@ def test_weighted_draws_have_the_posterior_moments(posterior):
     )
 
 
+@pytest.mark.slow
 def test_the_weights_of_a_good_approximation_are_trusted(posterior):
     assert posterior.attrs["pareto_k"] < 0.7
     assert 500 < posterior.attrs["importance_ess"] <= 2000

@@ -32,6 +32,7 @@ def posterior_of_level(y):
 Y = np.array([5.0, 4.2, 4.9, 5.5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_mode_is_found_in_any_unit(unit):
     samples = kpp.MAP(**NOTHING).run(KEY, level_and_ratio, {"unit": unit, "y": unit * Y}).samples

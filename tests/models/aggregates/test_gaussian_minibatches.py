@@ -71,6 +71,7 @@ def best_law(model, data):
 SLOW = ("sampled Gram matrix", "centroids")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
 def test_bound_of_the_best_law_is_the_collapsed_bound_and_minibatches_estimate_it_without_bias(name):
     model, data = prepared(name, minibatch=2)

@@ -87,6 +87,7 @@ def test_more_bags_and_less_noise_leave_less_unexplained():
     assert second.regression < 0.5 * first.regression
 
 
+@pytest.mark.slow
 def test_covariates_without_information_leave_everything_unexplained():
     rng = np.random.default_rng(0)
     bags = field_means(50, rng)[1]

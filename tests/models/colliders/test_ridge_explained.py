@@ -7,12 +7,14 @@ from math import factorial
 
 import jax
 import numpy as np
+import pytest
 
 import kpp
 from kpp.kernels import RBF
 from kpp_models import ColliderRidge
 
 
+@pytest.mark.slow
 def test_interventional_values_are_those_of_all_coalitions():
     points = np.random.default_rng(0).normal(size=(30, 3))
     model = ColliderRidge(

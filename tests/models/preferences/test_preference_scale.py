@@ -113,7 +113,7 @@ def test_logistic_is_the_dense_fit_to_single_matches(compare):
     np.testing.assert_allclose(preferences_at_new(found), compare(NEW, POINTS) @ alpha, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.slow_variants("one per term")
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", CONTEXTUAL)
 def test_fits_in_contexts_are_the_dense_fits_to_single_matches(kernel):
     matrix = jax.jit(lambda a, b: kernel(a, b))

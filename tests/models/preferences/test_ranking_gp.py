@@ -263,6 +263,7 @@ def test_with_a_flat_prior_the_mode_is_the_maximum_of_the_likelihood():
     np.testing.assert_allclose(mean - mean.mean(), np.log(strength), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_evidence_is_that_of_laplace_with_its_derivatives():
     law = law_of(RANKINGS)
 

@@ -208,6 +208,7 @@ def test_bad_arguments_are_refused(case):
         call()
 
 
+@pytest.mark.slow
 def test_with_categories_the_bound_approaches_the_evidence():
     rng = np.random.default_rng(6)
     x = np.stack([rng.uniform(-2, 2, size=90), np.repeat([0.0, 1.0, 2.0], 30)], axis=1)

@@ -54,6 +54,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.slow_variants("a variance for each row", "a prior mean function")
 @pytest.mark.parametrize("case", CASES)
 def test_predictions_are_those_of_the_exact_model(case):
@@ -146,6 +147,7 @@ def test_systems_that_are_not_solved_are_errors():
         fit(both(**PRIORS, settings=hopeless)[1], inference=kpp.MAP(num_restarts=0, progress=False))
 
 
+@pytest.mark.slow
 def test_with_all_rows_as_landmarks_the_density_and_its_derivatives_are_those_of_the_exact_model():
     """Value, gradient, and the change of the gradient in one direction."""
     settings = IterativeSettings(rank=40, num_probes=1, tolerance=1e-11)

@@ -150,6 +150,7 @@ def test_draws_of_hyperparameters_keep_their_number_and_get_wider(draws, toy_fit
     assert float(abs(deviations).min()) > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cheap", "entries", "label", "num"),
     [(2e9, 2**24, "draws", 4), (0, 2**24, "2 draws", 2), (0, 0, "2 draws", 2)],

@@ -87,6 +87,7 @@ def test_roots_give_the_covariances_across_points():
         shapley_root(game, SMOOTH, X)
 
 
+@pytest.mark.slow
 def test_what_is_too_expensive_by_pairs_of_coalitions_is_projected(monkeypatch):
     game = Observational(BACKGROUND, 0.01)
     exact = np.asarray(shapley_covariance(game, SMOOTH, X, X))
@@ -106,6 +107,7 @@ def test_a_projection_that_lacks_too_much_is_not_used(monkeypatch):
     assert law_of(game, SMOOTH, PLAYERS) is None
 
 
+@pytest.mark.slow
 def test_memory_of_the_features_is_bounded(monkeypatch):
     """Points are explained in blocks if the table of all coalitions would be too large."""
     game = Interventional(BACKGROUND)

@@ -255,6 +255,7 @@ def test_a_u_net_learns_where_an_image_matters():
     assert errors["u-net"] < errors["dense"]
 
 
+@pytest.mark.slow
 def test_groups_of_pixels_have_the_mean_of_their_outputs():
     x = np.random.default_rng(0).normal(size=(8, 12))
     groups = {"left": [0, 1, 2, 6, 7, 8], "right": [3, 4, 5, 9, 10, 11]}

@@ -13,6 +13,7 @@ POINTS = np.random.default_rng(0).normal(size=(40, 2))
 REPEATED = np.repeat(POINTS[:8], 5, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("points", "targets"),
     [

@@ -23,6 +23,7 @@ def predictions(estimator, data, unit_of_y, unit_of_x):
     return estimator.fit(unit_of_x * points, unit_of_y * targets).predict(unit_of_x * points) / unit_of_y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit_of_x", [1.0, 1e-9])
 @pytest.mark.parametrize("unit_of_y", [1e-20, 1e-6, 1e-3, 1e12])
 def test_the_mode_of_a_process_does_not_depend_on_units(data, unit_of_y, unit_of_x):
@@ -48,8 +49,8 @@ def test_other_inferences_do_not_depend_on_units(data, inference):
     )
 
 
-@pytest.mark.parametrize("latent", ["inducing", "iterative"])
 @pytest.mark.slow
+@pytest.mark.parametrize("latent", ["inducing", "iterative"])
 def test_approximate_processes_do_not_depend_on_units(data, latent):
     options = {"latent": latent, "random_state": 0, "num_inducing": 10 if latent == "inducing" else None}
     one, other = (predictions(GPRegressor(**options), data, unit, 1.0) for unit in (1.0, 1e-8))
