@@ -106,7 +106,8 @@ class Bags(eqx.Module):
         Returns:
             The bags.
         """
-        return cls.create(points, np.arange(len(np.asarray(points))), covariates)
+        rows, _ = _read_numbers(points, "points")
+        return cls.create(points, np.arange(len(rows)), covariates)
 
     @property
     def num_bags(self) -> int:

@@ -125,7 +125,7 @@ class Explanation:
         if schema is not None:
             feature_names = schema.feature_names
         if feature_names is None:
-            feature_names = [f"x{j}" for j in range(np.shape(data)[1])]
+            feature_names = [f"x{j}" for j in range(*np.shape(data)[1:2] or (0,))]  # a wrong shape is refused below
         levels = schema.to_json()["levels"] if schema is not None else {}
         columns = {name: list(members) for name, members in (groups or {}).items()}
         recorded = {name: value for name, value in (("levels", levels), ("groups", columns)) if value}

@@ -111,6 +111,7 @@ def two_bags():
 
 
 MISTAKES = [
+    (lambda: Bags.of_single_points(3.0), "`points` must"),
     (lambda: Bags.create(NAN, [0, 0, 0]), "`points` must be finite, got 1 NaN"),
     (lambda: Bags.create(POINTS[:3], [0, 1]), "`points` and `bag` must have the same number of rows, got 3 and 2"),
     (lambda: Bags.create(POINTS[:3], [0, 0, 2], np.zeros((3, 1))), "rows for 1 bags without points: 1"),

@@ -83,6 +83,7 @@ WRONG = [
     ({"predictions": np.zeros(3)}, r"`predictions` must have shape \(4,\)"),
     ({"predictions": np.array([0.0, np.inf, 0.0, 0.0])}, "`predictions` must be finite, got 1"),
     ({"data": np.zeros((4, 3))}, r"`data` must have shape \(4, 2\)"),
+    ({"data": 5.0}, r"`data` must have shape \(4, 2\)"),
     ({"base_values": np.zeros(3)}, r"`base_values` must have shape \(4,\)"),
     ({"draws": True}, r"`values` must have shape \(chain, draw, instance, feature"),
     ({"feature_names": ["a"]}, "`feature_names` must have 2 entries, got 1"),
