@@ -41,7 +41,6 @@ def posterior(kernel, points):
     return GPPosterior(RKHSFunction(kernel, points, np.sin(np.arange(len(points))), 0.4), root)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "points"), [("product", "rows"), ("sum of products", "others"), ("no product", "others")]
 )
