@@ -7,7 +7,7 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -97,7 +97,7 @@ class Fit:
         fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
         return fit._with_groups(keys[1], posterior, _FixedGroups(fit, keys[2], num_prior_samples))
 
-    @functools.cached_property
+    @property
     def idata(self) -> Any:
         """The ArviZ object (`InferenceData` or `DataTree`), made when it is first read.
 
@@ -220,6 +220,10 @@ class Fit:
             "predictions_constant_data": constant_group({"x": points}, naming),
         }
         return dataclasses.replace(self, arviz=_arviz.from_groups(found, self.attrs))
+
+    def with_attrs(self, attrs: Mapping[str, Any]) -> Fit:
+        """Return the fit with other `attrs`."""
+        return dataclasses.replace(self, arviz=_arviz.from_groups(_arviz.groups(self.idata), attrs))
 
     def function(self) -> RKHSFunction:
         """Return the prediction as a function in the RKHS, with ``batch_shape`` (chain, draw).
@@ -512,7 +516,7 @@ class _Groups:
         """The attributes of the ArviZ object."""
         return {**self.posterior.attrs, "model": type(self.fit.model).__name__}
 
-    @functools.cached_property
+    @property
     def idata(self) -> Any:
         """The ArviZ object."""
         naming = self.fit._naming

@@ -6,7 +6,6 @@ The file says what the fit follows from, so that it never stands for the fit of 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kpp import _arviz, netcdf
+from kpp import netcdf
 from kpp.inference import Fit
 from kpp.study import words
 from kpp.study.config import StudyConfig
@@ -52,8 +51,7 @@ class KeptFit:
     def save(self, fit: Fit, seconds: float) -> None:
         """Save a fit that took some seconds; the file appears only when it is complete."""
         kept = json.dumps({"digests": dict(self.digests), "seconds": seconds})
-        idata = _arviz.from_groups(_arviz.groups(fit.idata), {**fit.attrs, _ATTRIBUTE: kept})
-        dataclasses.replace(fit, arviz=idata).save(self.path)
+        fit.with_attrs({**fit.attrs, _ATTRIBUTE: kept}).save(self.path)
 
     def load(self) -> tuple[Fit, float]:
         """Return the kept fit, and the seconds that it took.
@@ -78,7 +76,7 @@ class KeptFit:
             )
         attrs = fit.attrs
         seconds = json.loads(attrs.pop(_ATTRIBUTE))["seconds"]
-        return dataclasses.replace(fit, arviz=_arviz.from_groups(_arviz.groups(fit.idata), attrs)), seconds
+        return fit.with_attrs(attrs), seconds
 
     def remove(self) -> None:
         """Delete the kept fit of this study; the fit of another study, which runs into the same output, stays."""

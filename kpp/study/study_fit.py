@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kpp import _arviz
 from kpp.explanations import Explanation
 from kpp.inference import Fit
 from kpp.inference.storage import read_parts
@@ -145,7 +144,7 @@ def save_fit(path: Path, fit: Fit, data: StudyData, max_draws: int) -> None:
     attrs = {**fit.attrs, _ATTRIBUTE: json.dumps({**facts, "shown": data.shown_target})}
     if not data.standardization.is_identity:
         attrs["kpp_note"] = _NOTE
-    dataclasses.replace(fit, arviz=_arviz.from_groups(_arviz.groups(fit.idata), attrs)).save(path)
+    fit.with_attrs(attrs).save(path)
 
 
 def load_fit(path: str | os.PathLike[str]) -> StudyFit:
