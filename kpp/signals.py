@@ -50,9 +50,8 @@ def ends_by_signals() -> Iterator[None]:
         end_if_asked()
     finally:
         signal.set_wakeup_fd(earlier_sender)
-        if not _asked:  # or else more signals shall not disturb the end
-            for number in ours:
-                signal.signal(number, earlier[number])
+        for number in ours:  # Python restores the defaults as it ends, and a late signal would kill it: ignore it
+            signal.signal(number, signal.SIG_IGN if _asked else earlier[number])
         sender.close()
 
 
