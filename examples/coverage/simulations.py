@@ -1,0 +1,142 @@
+"""What a simulation of intervals is, how it is run, and how its result is stored.
+
+A simulation draws a truth and data from a known law, lets kpp print intervals, and looks whether they hold the truth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FOLDER = Path(__file__).resolve().parent
+RESULTS = FOLDER / "results"
+# A module for each kind of interval, in the order of the page. It has a title, `TITLE`, and a table, `SIMULATIONS`.
+KINDS = ("predictions",)
+STACK = ("kpp", "jax", "numpyro", "numpy")
+
+
+class Intervals(NamedTuple):
+    """Intervals of one data set and what they should hold: arrays of one shape, or numbers."""
+
+    truth: Any
+    low: Any
+    high: Any
+
+
+def ninety_percent(truth: Any, draws: Any) -> Intervals:
+    """Return the central 90 % intervals of draws, (draws, *shape), with their truths, shape."""
+    low, high = np.quantile(np.asarray(draws), [0.05, 0.95], axis=0)
+    return Intervals(truth, low, high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulation:
+    """A law of data sets with a known truth, and the intervals that kpp prints for them.
+
+    Args:
+        about: What the intervals are of, and by which model and inference.
+        law: What is simulated, in one sentence.
+        rows: How many rows the data have.
+        measure: A function of a seed. It simulates a data set and returns its intervals by the names of quantities.
+        data_sets: How many data sets a full run has.
+        nominal: The share that the intervals should hold.
+        known: Why intervals hold another share, for a row where they do; what a user should do.
+    """
+
+    about: str
+    law: str
+    rows: int
+    measure: Callable[[int], Mapping[str, Intervals]]
+    data_sets: int = 200
+    nominal: float = 0.9
+    known: str = ""
+
+
+def simulations() -> dict[str, Simulation]:
+    """Return all simulations by name, in the order of the page."""
+    return {
+        name: found
+        for kind in KINDS
+        for name, found in importlib.import_module(f"examples.coverage.{kind}").SIMULATIONS.items()
+    }
+
+
+def summarize(intervals: Intervals) -> tuple[float, float, float]:
+    """Return of one data set the share of truths held, the mean width, and the mean squared error of the middles."""
+    truth, low, high = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in intervals))
+    if not (np.isfinite(truth).all() and np.isfinite(low).all() and np.isfinite(high).all()):
+        raise ValueError("an interval or a truth is not finite")
+    held = (low <= truth) & (truth <= high)
+    return float(held.mean()), float((high - low).mean()), float(np.mean((truth - (low + high) / 2) ** 2))
+
+
+def measure(simulation: Simulation, seeds: Iterable[int], deadline: float = np.inf) -> dict[str, list[list[float]]]:
+    """Return what `summarize` finds in each data set, by quantity; begin none after the deadline (`time.time`)."""
+    found: dict[str, list[list[float]]] = {}
+    for seed in seeds:
+        if time.time() > deadline:
+            break
+        for quantity, intervals in simulation.measure(seed).items():
+            found.setdefault(quantity, []).append(list(summarize(intervals)))
+    return found
+
+
+def result(name: str, found: Mapping[str, list[list[float]]], seconds: float, commit: str) -> dict[str, Any]:
+    """Return the result that is stored: for each quantity the share held, with its standard error, width and error.
+
+    Intervals of one data set are dependent, so the standard error is that of the data sets' own shares. If no interval
+    or every interval holds its truth, it is that of one more data set with the other outcome.
+    """
+    simulation, rows = simulations()[name], []
+    for quantity, numbers in found.items():
+        held, width, squared = np.array(numbers).T
+        spread = held if 0 < held.mean() < 1 else np.append(held, 1 - held[0])
+        rows.append(
+            {
+                "quantity": quantity,
+                "held": round(float(held.mean()), 4),
+                "standard_error": round(float(spread.std() / np.sqrt(len(held))), 4),
+                "width": float(f"{width.mean():.4g}"),
+                "error": float(f"{np.sqrt(squared.mean()):.4g}"),
+                "data_sets": len(held),
+            }
+        )
+    return {
+        "name": name,
+        "command": f"python -m examples.coverage {name}",
+        "nominal": simulation.nominal,
+        "rows": simulation.rows,
+        "law": simulation.law,
+        "date": date.today().isoformat(),
+        "commit": commit,
+        "seconds": round(seconds, 1),
+        "stack": {"python": python_version(), **{package: version(package) for package in STACK}},
+        "quantities": rows,
+    }
+
+
+def store(found: Mapping[str, Any], folder: Path) -> Path:
+    """Write a result to a file in a folder, and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{found['name']}.json"
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def this_commit() -> str:
+    """Return the short name of the commit of this checkout, with a plus sign if files differ from it."""
+    names = subprocess.run(
+        ["git", "describe", "--always", "--exclude", "*", "--dirty=+"], cwd=FOLDER, capture_output=True, text=True
+    )
+    return names.stdout.strip() or "unknown"

@@ -1,0 +1,57 @@
+"""Measured intervals: one list of simulations, one command, and a page that holds nothing but the stored results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from examples.coverage import page, simulations
+from examples.coverage.simulations import Intervals
+
+FOUND = simulations.simulations()
+# A share may differ from the nominal one by this much before the page must say why: 87 to 93 % of 90 %.
+ALLOWED = 0.03
+
+
+def test_the_page_is_that_of_the_stored_results():
+    """After a change of a result or of the list: `python -m examples.coverage --page`."""
+    assert page.PAGE.read_text(encoding="utf-8") == page.render()
+
+
+def test_every_simulation_has_a_stored_result_and_no_result_is_of_another():
+    assert {path.stem for path in simulations.RESULTS.glob("*.json")} == set(FOUND)
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_share_that_differs_is_explained(name):
+    stored, simulation = page.read(name), FOUND[name]
+    assert (stored["law"], stored["rows"], stored["nominal"]) == (simulation.law, simulation.rows, simulation.nominal)
+    far = [row["quantity"] for row in stored["quantities"] if abs(row["held"] - stored["nominal"]) > ALLOWED]
+    assert bool(far) <= bool(simulation.known), f"{far} need the sentence `known`"
+
+
+def test_the_share_held_and_its_standard_error():
+    data_sets = [Intervals([0.0, 1.0], [-1.0, 2.0], [1.0, 4.0]), Intervals([0.0, 1.0], [-1.0, 0.0], [1.0, 3.0])]
+    name = next(iter(FOUND))
+    found = {"mean": [list(simulations.summarize(intervals)) for intervals in data_sets]}
+    row = simulations.result(name, found, 1.0, "abc")["quantities"][0]
+    expected = {"held": 0.75, "width": (2 + 2 + 2 + 3) / 4, "error": np.sqrt((0 + 4 + 0 + 0.25) / 4), "data_sets": 2}
+    assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-3)
+    assert row["standard_error"] == pytest.approx(np.std([0.5, 1.0]) / np.sqrt(2), abs=1e-4)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_interval_that_is_not_finite_is_an_error(value):
+    with pytest.raises(ValueError, match="not finite"):
+        simulations.summarize(Intervals(0.0, value, 1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
+def test_a_data_set_of_each_simulation(name):
+    found = FOUND[name].measure(0)
+    stored = {row["quantity"] for row in page.read(name)["quantities"]}
+    assert found.keys() == stored
+    for intervals in found.values():
+        assert np.all(np.asarray(intervals.low) <= np.asarray(intervals.high))
+        simulations.summarize(intervals)
