@@ -193,13 +193,18 @@ def of_observed(about: str, what: str, observed: Observed, inference: str, known
 
 
 LAPLACE = by(WIDE_GP, "laplace")
+STEP = (
+    "functions of an RBF kernel are smooth, so intervals of the mean near the step are too narrow; the estimated noise "
+    "is larger there, so those of new observations hold."
+)
+REGRESSOR = "its default is `kpp.MAP`, which fixes the hyperparameters at one value; give `inference=kpp.Laplace()`."
 SIMULATIONS = {
     **{f"prediction_{name}": of_dense("GPRegression", "narrow", NARROW_GP, name) for name in DENSE},
     **{f"prediction_wide_{name}": of_dense("GPRegression, wide priors,", "wide", WIDE_GP, name) for name in DENSE},
     "prediction_many": of_numbers("GPRegression, wide priors, by `kpp.Laplace`", "wide", 80, LAPLACE),
     "prediction_sines": of_numbers("GPRegression by `kpp.Laplace`, smooth function", "sines", 80, LAPLACE),
-    "prediction_step": of_numbers("GPRegression by `kpp.Laplace`, step", "step", 80, LAPLACE),
-    "prediction_regressor": of_numbers("`GPRegressor` with its defaults", "sines", 80, fit_regressor),
+    "prediction_step": of_numbers("GPRegression by `kpp.Laplace`, step", "step", 80, LAPLACE, STEP),
+    "prediction_regressor": of_numbers("`GPRegressor` with its defaults", "sines", 80, fit_regressor, REGRESSOR),
     "prediction_ridge": of_numbers("`KernelRidge` with `select`", "sines", 80, fit_ridge),
     "prediction_svi": of_numbers("30 inducing points by `kpp.SVI`", "wide", 80, by(INDUCING, "svi")),
     "prediction_natural_gradient": of_numbers(

@@ -34,6 +34,7 @@ from kpp.games import AbstractImputation, Causal, Interventional, Observational
 from kpp.inference import AbstractModel
 from kpp.kernels import RBF
 from kpp.plots import credible_interval
+from kpp.plots.importance import mean_absolute
 from kpp_models import GPClassification
 
 TITLE = "Shapley values"
@@ -127,13 +128,14 @@ def measure_values(
 def importance(truth: np.ndarray, explanation: kpp.Explanation) -> dict[str, Intervals]:
     """Return the intervals of mean absolute contributions, as the bars of reports and plots have them."""
     truth = abs(truth).mean(axis=0)
-    bounds = credible_interval(abs(explanation.values).mean("instance"), 0.9).values
-    ineffective = truth < 1e-6
-    found = {"mean absolute contribution": Intervals(truth, *bounds.T)}
-    if not ineffective.any():
-        return found
+    bounds = credible_interval(mean_absolute(explanation.values), 0.9).values
+    ineffective = truth < 1e-12
     parts = {"": ~ineffective, " without any effect": ineffective}
-    return {f"mean absolute contribution{words}": Intervals(truth[p], *bounds[p].T) for words, p in parts.items()}
+    return {
+        f"mean absolute contribution{words}": Intervals(truth[part], *bounds[part].T)
+        for words, part in parts.items()
+        if part.any()
+    }
 
 
 INDUCING_LABELS = GPClassification(SHARED, latent="inducing", num_inducing=30)
@@ -152,31 +154,62 @@ def simulation(
     options: dict[str, Any] = {"rows": rows, "law": law, "model": model, "inference": inference, "questions": questions}
     sentence = f"{LAWS[law]}; five rows are explained over eight background rows."
     measured = functools.partial(measure_values, **options)
-    known = known or (MAP_KNOWN if inference == "map" else "")
     return Simulation(f"{about} by {WORDS[inference]}", sentence, rows, measured, 100, known=known)
 
 
+KNOWN = {"map": MAP_KNOWN}
+LAPLACE = (
+    "under wide priors the Gaussian approximation of the hyperparameters' posterior misses tails and further modes; "
+    "`kpp.NUTS` does not. Errors of the rows of a mean absolute contribution add up, so its intervals suffer most."
+)
+WIDE_KNOWN = {"map": f"{MAP_KNOWN[:-1]}, the latter better under wide priors.", "laplace": LAPLACE}
+NO_EFFECT = (
+    "the third feature has no effect. Most intervals of its contributions hold 0, but a mean absolute contribution is "
+    "never negative, so its interval cannot: compare it with the noise level in the report."
+)
+STEP = f"functions of an RBF kernel are smooth, so intervals near the step are too narrow. Besides, {NO_EFFECT}"
+INDUCED = (
+    "the hyperparameters are fixed, and 30 inducing points do not represent functions of short lengthscales: take more "
+    "points, or an exact model by `kpp.NUTS` for few rows."
+)
+PROBABILITIES = (
+    "contributions to a probability have no Gaussian law, so their intervals hold the uncertainty of the "
+    "hyperparameters only, as the attribute `uncertainty` says; explain the log-odds, the default."
+)
+REGRESSION, WIDE_REGRESSION = "GPRegression", "GPRegression, wide priors,"
 SIMULATIONS = {
-    **{f"shapley_{name}": simulation("GPRegression", "narrow", 20, NARROW_GP, name) for name in DENSE},
     **{
-        f"shapley_causal_{name}": simulation("GPRegression", "narrow", 20, NARROW_GP, name, CAUSAL_QUESTIONS)
+        f"shapley_{name}": simulation(REGRESSION, "narrow", 20, NARROW_GP, name, known=KNOWN.get(name, ""))
         for name in DENSE
     },
-    **{f"shapley_wide_{name}": simulation("GPRegression, wide priors,", "wide", 20, WIDE_GP, name) for name in DENSE},
     **{
-        f"shapley_many_{name}": simulation("GPRegression, wide priors,", "wide", 80, WIDE_GP, name)
-        for name in ("laplace", "map")
+        f"shapley_causal_{name}": simulation(
+            REGRESSION, "narrow", 20, NARROW_GP, name, CAUSAL_QUESTIONS, KNOWN.get(name, "")
+        )
+        for name in DENSE
     },
-    "shapley_natural_gradient": simulation("30 inducing points", "wide", 80, INDUCING, "natural_gradient"),
-    "shapley_sines_few": simulation("GPRegression, smooth function,", "sines", 20, WIDE_GP, "laplace", FIXED),
-    "shapley_sines": simulation("GPRegression, smooth function,", "sines", 80, WIDE_GP, "laplace", FIXED),
-    "shapley_step": simulation("GPRegression, step,", "step", 80, WIDE_GP, "laplace", FIXED),
-    **{f"shapley_labels_{name}": simulation("GPClassification", "labels", 20, LABELS, name) for name in DENSE},
+    **{
+        f"shapley_{size}_{name}": simulation(
+            WIDE_REGRESSION, "wide", rows, WIDE_GP, name, known=WIDE_KNOWN.get(name, "")
+        )
+        for size, rows in {"wide": 20, "many": 80}.items()
+        for name in DENSE
+    },
+    "shapley_natural_gradient": simulation(
+        "30 inducing points", "wide", 80, INDUCING, "natural_gradient", known=INDUCED
+    ),
+    "shapley_sines_few": simulation("GPRegression, sines,", "sines", 20, WIDE_GP, "laplace", FIXED, NO_EFFECT),
+    "shapley_sines": simulation("GPRegression, sines,", "sines", 80, WIDE_GP, "laplace", FIXED, NO_EFFECT),
+    "shapley_step": simulation("GPRegression, a step,", "step", 80, WIDE_GP, "laplace", FIXED, STEP),
+    **{
+        f"shapley_labels_{name}": simulation("GPClassification", "labels", 20, LABELS, name, known=KNOWN.get(name, ""))
+        for name in DENSE
+    },
     "shapley_labels_many": simulation("GPClassification", "labels", 80, LABELS, "laplace"),
     "shapley_labels_natural_gradient": simulation(
         "GPClassification, 30 inducing points,", "labels", 80, INDUCING_LABELS, "natural_gradient"
     ),
     "shapley_labels_probability": simulation(
-        'GPClassification, `scale="probability"`,', "labels", 80, LABELS, "laplace", PROBABILITY
+        'GPClassification, `scale="probability"`,', "labels", 80, LABELS, "laplace", PROBABILITY, PROBABILITIES
     ),
 }

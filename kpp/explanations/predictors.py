@@ -163,10 +163,10 @@ def describe_uncertainty(predictor: object, *, has_law: bool, num_draws: int = 1
 @functools.cache
 def _warn_of_narrow_intervals() -> None:
     """Warn, once in a process, of intervals that may hold less than 85 %."""
-    # docs/how_to/calibration.md has the numbers, from examples/benchmarks/shapley_calibration.py.
+    # The row `shapley_wide_map` of docs/reference/measured_intervals.md has the number.
     _LOGGER.warning(
         "the hyperparameters of the explained Gaussian process are fixed at one value, so intervals of its "
-        "contributions may be too narrow: after kpp.MAP with 20 rows and wide priors, 90 % intervals held 84 % "
+        "contributions may be too narrow: after kpp.MAP with 20 rows and wide priors, 90 % intervals held about 84 % "
         "of the true values; fit it with kpp.Laplace() or kpp.NUTS(), which draw the hyperparameters"
     )
 
