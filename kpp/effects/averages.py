@@ -65,13 +65,14 @@ def _prior_covariance(
     if isinstance(kernel, Sum):
         parts = [_prior_covariance(part, rows, column, values, weights) for part in kernel.kernels]
         return jnp.sum(jnp.stack(parts), axis=0)
-    if kernel.finite_features(rows) is not None:
-        averages = jax.lax.map(lambda value: weights @ kernel.finite_features(rows.at[:, column].set(value)), values)
+    every = jnp.concatenate([rows.at[:, column].set(value) for value in values])
+    features = kernel.finite_features(every)
+    if features is not None:
+        averages = weights @ features.reshape(len(values), len(rows), -1)
         return jnp.einsum("tbq,sbq->bts", averages, averages, precision="highest")
     if has_product_terms(kernel):
         terms = kernel.product_terms()
         return jnp.sum(jnp.stack([_product_covariance(term, rows, column, values, weights) for term in terms]), axis=0)
-    every = jnp.concatenate([rows.at[:, column].set(value) for value in values])
 
     def at_value(value: Array) -> Array:
         sections = weights @ kernel(rows.at[:, column].set(value), every)
