@@ -22,7 +22,19 @@ import numpy as np
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
 # A module for each kind of interval, in the order of the page. It has a title, `TITLE`, and a table, `SIMULATIONS`.
-KINDS = ("predictions", "shapley")
+KINDS = (
+    "predictions",
+    "shapley",
+    "effects",
+    "identified",
+    "fusion",
+    "aggregates",
+    "preferences",
+    "sampling",
+    "explainers",
+    "independence",
+    "certificate",
+)
 STACK = ("kpp", "jax", "numpyro", "numpy")
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
 from kpp.games import has_product_terms
-from kpp.kernels import AbstractKernel, AbstractProductKernel
+from kpp.kernels import AbstractKernel, AbstractProductKernel, Sum
 from kpp.posteriors import GPPosterior
 
 __all__ = ["average_laws", "split_factors"]
@@ -29,8 +29,9 @@ def average_laws(
 ) -> tuple[Float[Array, "*batch b t"], Float[Array, "*batch b t t"]]:
     """Return means and covariances of averages over rows, exactly, for every draw of the posterior.
 
-    The covariance under a kernel with product terms takes a matrix of the rows for each term; that of any other kernel
-    takes a kernel matrix for each pair of values.
+    The covariance under a kernel with product terms takes a matrix of the rows for each term, and that of a kernel of
+    finite rank its features at the rows; any other kernel takes a kernel matrix for each pair of values. The parts of a
+    sum are added.
 
     Args:
         posterior: The posterior of f.
@@ -61,10 +62,17 @@ def average_laws(
 def _prior_covariance(
     kernel: AbstractKernel, rows: Array, column: int, values: Array, weights: Array
 ) -> Float[Array, "b t t"]:
+    if isinstance(kernel, Sum):
+        parts = [_prior_covariance(part, rows, column, values, weights) for part in kernel.kernels]
+        return jnp.sum(jnp.stack(parts), axis=0)
+    every = jnp.concatenate([rows.at[:, column].set(value) for value in values])
+    features = kernel.finite_features(every)
+    if features is not None:
+        averages = weights @ features.reshape(len(values), len(rows), -1)
+        return jnp.einsum("tbq,sbq->bts", averages, averages, precision="highest")
     if has_product_terms(kernel):
         terms = kernel.product_terms()
         return jnp.sum(jnp.stack([_product_covariance(term, rows, column, values, weights) for term in terms]), axis=0)
-    every = jnp.concatenate([rows.at[:, column].set(value) for value in values])
 
     def at_value(value: Array) -> Array:
         sections = weights @ kernel(rows.at[:, column].set(value), every)

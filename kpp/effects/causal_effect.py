@@ -55,8 +55,9 @@ def causal_effect(
     Args:
         rng_key: A JAX random key.
         data: A data frame: the adjustment set is found in the graph, and a Gaussian process is fitted to standardized
-            columns, with the kernels `kpp.kernels.default_kernel` of all columns and of the treatment, added. Without
-            an adjustment set the columns hold numbers, booleans or categories of two levels. Or a
+            columns, with the kernels `kpp.kernels.default_kernel` of all columns and of the treatment, and
+            `kpp.kernels.Linear` of the columns of numbers, added; each variance has a half-normal prior. Without an
+            adjustment set the columns hold numbers, booleans or categories of two levels. Or a
             `kpp.Fit` of `kpp_models.GPRegression`, `GPClassification` or `GeneralizedGP` to a data frame whose columns
             are the treatment and an adjustment set.
         graph: The causal graph; see `kpp.causal.as_graph`.

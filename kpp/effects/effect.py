@@ -53,7 +53,8 @@ class CausalEffect:
       adjustment set they are the rows near the value, whatever their other columns.
 
     Its attributes record the graph, the treatment, the outcome, the adjustment, the ``estimand`` (the expression of the
-    effect in the law of the table) and the ``method`` of its estimate.
+    effect in the law of the table) and the ``method`` of its estimate. With an adjustment set, ``uncertainty`` says
+    what the draws carry and of which rows the effect is, and ``caution`` where intervals are too narrow.
 
     Args:
         dataset: The dataset.
@@ -65,6 +66,12 @@ class CausalEffect:
     dataset: xr.Dataset
     study: EffectStudy | None = None
     scale: tuple[float, float, float] | None = None
+
+    def __repr__(self) -> str:
+        """Return the dataset, and what its attributes say of the intervals in full."""
+        said = self.dataset.attrs
+        notes = [f"{name}: {said[name]}" for name in ("uncertainty", "caution") if name in said]
+        return "\n".join([f"CausalEffect: {self.dataset!r}", *notes])
 
     @property
     def draws(self) -> xr.DataArray:

@@ -11,6 +11,7 @@ with f a draw of the prior without its mean and :math:`\xi` standard normal. v i
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from jaxtyping import Array, Float, Int
 from kpp.effects.averages import split_factors
 from kpp.games import has_product_terms
 from kpp.gp import draw_gaussian, prior_factor
-from kpp.kernels import AbstractKernel
+from kpp.kernels import AbstractKernel, Sum
 from kpp.memory import check_count, check_memory
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
@@ -115,9 +116,17 @@ def draw_over_grid(
 def _draw_prior(
     rng_key: RngKey, kernel: AbstractKernel, grid: Grid, column: int, num_draws: int
 ) -> Float[Array, "b l m"]:
-    terms = kernel.product_terms()
+    if isinstance(kernel, Sum):
+        keys = jax.random.split(rng_key, len(kernel.kernels))
+        parts = zip(keys, kernel.kernels, strict=True)
+        return functools.reduce(jnp.add, [_draw_prior(key, part, grid, column, num_draws) for key, part in parts])
+    features = kernel.finite_features(at_settings(grid.rows, column, grid.values).reshape(-1, grid.rows.shape[1]))
     shape = num_draws, len(grid.values), len(grid.rows)
+    if features is not None:
+        loads = jax.random.normal(rng_key, (num_draws, features.shape[1]), features.dtype)
+        return (loads @ features.T).reshape(shape)
     total = jnp.zeros(shape)
+    terms = kernel.product_terms()
     for key, term in zip(jax.random.split(rng_key, len(terms)), terms, strict=True):
         of_values, of_others = split_factors(term, grid.rows, column, grid.values)
         white = jax.random.normal(key, shape, total.dtype)

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["check_fit", "effect_of_fit"]
 
 _PARTS = ["function", "hyperparameters and covariates"]
+_UNCERTAINTY = {
+    True: "of hyperparameters, function and covariates (Bayesian bootstrap): the effect is that in the population",
+    False: "of hyperparameters and function: the effect is that on these rows",
+}
+_CAUTION = (
+    "where few rows have a value of the treatment, the effect tends to the one that all rows share; an interval is too "
+    "narrow if the effect is largest there"
+)
 
 
 def check_fit(fit: Fit, question: EffectQuestion) -> None:
@@ -86,6 +94,8 @@ def effect_of_fit(
         "rows": int(mask.sum()),
         "estimand": question.adjusted(column.covariates),
         "method": "Gaussian process averaged over the covariates",
+        "uncertainty": _UNCERTAINTY[options.bootstrap],
+        "caution": _CAUTION,
     }
     if options.derivative:
         dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)

@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
@@ -24,7 +25,7 @@ from kpp.effects.question import EffectQuestion
 from kpp.effects.treatment import refuse_constant
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.inference import MAP, AbstractInference, Laplace
-from kpp.kernels import AbstractKernel, default_kernel
+from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.tables import Schema, standardize
 from kpp.typing import RngKey
 from kpp.validation import one_of
@@ -153,11 +154,16 @@ def _model(schema: Schema, likelihood: AbstractPointwiseLikelihood | None) -> An
 
 
 def _kernel(schema: Schema, variance: float) -> AbstractKernel:
-    """Return a kernel of all columns plus one of the treatment.
+    """Return a kernel of all columns, plus one of the treatment, plus a linear one of the numbers.
 
-    The second is an effect that all rows share. Without it the effect in rows without overlap would tend to 0.
+    The second is an effect that all rows share. Without it the effect in rows without overlap would tend to 0. The
+    third keeps apart the slopes of columns that are correlated.
     """
     joint = default_kernel(schema, variance=variance)
     if schema.num_features == 1:
         return joint
-    return joint + default_kernel(schema.select(schema.feature_names[:1]), variance=variance)
+    both = joint + default_kernel(schema.select(schema.feature_names[:1]), variance=variance)
+    numbers = tuple(name for name in schema.feature_names if name not in schema.categories)
+    if not numbers:
+        return both
+    return both + (dist.HalfNormal(variance) * Linear(jnp.ones(len(numbers)))).on(numbers)

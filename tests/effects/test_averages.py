@@ -19,7 +19,7 @@ VALUES = np.array([-1.0, 0.0, 2.0])
 WEIGHTS = RNG.dirichlet(np.ones(7), size=2)
 KERNELS = {
     "product": RBF(jnp.array([0.7, 1.0, 1.4]), 1.3),
-    "sum of products": RBF(jnp.ones(3)) * 2.0 + 0.5,
+    "sum of products": RBF(jnp.ones(3)) * 2.0 + 0.5 + Linear(jnp.array([0.5, 1.0, 2.0])),
     "parts": RBF(jnp.ones(2)).on([0, 2]) * RBF(1.5).on([1]),
     "no product": Matern32(jnp.array([0.7, 1.0, 1.4])) + Linear(),
 }

@@ -62,6 +62,8 @@ def test_the_effect_is_the_average_of_the_posterior_over_the_rows(fit):
     assert float(contrast.std()) == pytest.approx(np.sqrt(variance.item()), rel=0.03)
     parts = effect.dataset["variance_parts"]
     np.testing.assert_allclose(parts.sel(part="hyperparameters and covariates"), 0.0, atol=1e-20)
+    assert effect.dataset.attrs["uncertainty"].endswith("the effect is that on these rows")
+    assert "an interval is too narrow" in repr(effect)
 
 
 def test_the_bootstrap_adds_the_uncertainty_of_the_covariates(fit):
@@ -71,6 +73,7 @@ def test_the_bootstrap_adds_the_uncertainty_of_the_covariates(fit):
     spread = np.var(np.asarray(fit.function()(rows))[0, 0]) / (len(TABLE) + 1)
     found = effect.dataset["variance_parts"].sel(part="hyperparameters and covariates").sel(treatment=1.0)
     assert float(found) == pytest.approx(spread, rel=0.1)  # 20,000 draws: a standard error of 1 %
+    assert effect.dataset.attrs["uncertainty"].endswith("the effect is that in the population")
 
 
 def test_subgroups_average_over_their_own_rows(fit):

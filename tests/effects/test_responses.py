@@ -17,7 +17,7 @@ from kpp.effects import CausalEffect
 from kpp.effects.joint_draws import draw_over_grid, make_grid
 from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, OrdinalLikelihood, PoissonLikelihood, StudentTLikelihood
-from kpp.kernels import RBF, Matern32
+from kpp.kernels import RBF, Linear, Matern32
 from kpp.posteriors import GPPosterior
 from kpp_models import GeneralizedGP
 from oracles.programs import gram, moments
@@ -28,7 +28,7 @@ ROWS = RNG.normal(size=(4, 2))
 VALUES = np.array([-1.0, 2.0])
 KERNELS = {
     "product": RBF(jnp.array([0.7, 1.4]), 1.3),
-    "sum of products": RBF(jnp.array([0.7, 1.4])) + 0.5,
+    "sum of products": RBF(jnp.array([0.7, 1.4])) + 0.5 * Linear(jnp.array([0.5, 1.0])),
     "no product": Matern32(jnp.array([0.7, 1.4])),
 }
 GRAPH = CausalDAG([("z", "t"), ("z", "y"), ("t", "y")])

@@ -1,0 +1,152 @@
+"""Intervals of the effect of a treatment from one table, by `kpp.causal_effect` with its defaults."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+import kpp
+from examples.benchmarks.effect_simulations import SIMULATIONS as LAWS
+from examples.benchmarks.effect_simulations import Simulation as Law
+from examples.benchmarks.effect_simulations import logistic, mean_chance
+from examples.coverage.simulations import Intervals, Simulation, ninety_percent
+from kpp.gp import BinomialLikelihood, OrdinalLikelihood
+
+jax.config.update("jax_enable_x64", True)
+
+TITLE = "Effects of a treatment, by adjustment"
+ROWS, TRIALS = 100, 5
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
+LOW_OR_HIGH = LAWS["linear, two levels"]
+
+
+def three_drugs(rng: np.random.Generator, num_rows: int) -> pd.DataFrame:
+    """Return three drugs whose log-odds are 0, z and -z, with the effects 0, 1 and 2 + z / 2, and noise of 0.5."""
+    z = rng.normal(size=num_rows)
+    drug = np.argmax(np.outer([0.0, 1.0, -1.0], z) + rng.gumbel(size=(3, num_rows)), axis=0)
+    y = np.choose(drug, [0 * z, 1 + 0 * z, 2 + z / 2]) + z + 0.5 * rng.normal(size=num_rows)
+    return pd.DataFrame({"z": z, "t": np.array(["a", "b", "c"])[drug], "y": y})
+
+
+def latent(rng: np.random.Generator, num_rows: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return a treatment of two levels with log-odds z, and 1.5 (t - 0.5) + z."""
+    z = rng.normal(size=num_rows)
+    t = (rng.uniform(size=num_rows) < logistic(z)).astype(float)
+    return pd.DataFrame({"z": z, "t": t}), 1.5 * (t - 0.5) + z
+
+
+def three_levels(rng: np.random.Generator, num_rows: int) -> pd.DataFrame:
+    """Return levels 0, 1 and 2 with the cutpoints -1 and 1 of a logistic variable around the latent value."""
+    table, values = latent(rng, num_rows)
+    return table.assign(y=np.digitize(values + rng.logistic(size=num_rows), [-1.0, 1.0]).astype(float))
+
+
+def successes(rng: np.random.Generator, num_rows: int) -> pd.DataFrame:
+    """Return how many of five trials succeed."""
+    table, values = latent(rng, num_rows)
+    return table.assign(y=rng.binomial(TRIALS, logistic(values)).astype(float))
+
+
+BY_DRUG = Law(
+    "three drugs with log-odds 0, z and -z, and the effects 0, 1 and 2 + z / 2 on top of z, with noise of 0.5.",
+    three_drugs,
+    ("c", "b"),
+    1.0,
+)
+ON_LEVELS = Law(
+    "a treatment of two levels with log-odds z, and three levels with cutpoints -1 and 1 of the latent value "
+    "1.5 (t - 0.5) + z.",
+    three_levels,
+    (1.0, 0.0),
+    # The mean level is the sum of the chances to lie above a cutpoint.
+    sum(mean_chance(0.75 - cut) - mean_chance(-0.75 - cut) for cut in (-1.0, 1.0)),
+    likelihood=OrdinalLikelihood(first_cutpoint=-1.0, gaps=[2.0]),
+)
+ON_SHARES = Law(
+    "a treatment of two levels with log-odds z, and successes in five trials with log-odds 1.5 (t - 0.5) + z.",
+    successes,
+    (1.0, 0.0),
+    mean_chance(0.75) - mean_chance(-0.75),
+    likelihood=BinomialLikelihood(exposure=float(TRIALS)),
+)
+
+
+def estimate(table: pd.DataFrame, seed: int, law: Law, **options: Any) -> Any:
+    """Estimate the effect of the law's levels."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kpp.causal_effect(
+            jax.random.key(seed),
+            table,
+            law.graph,
+            treatment="t",
+            outcome="y",
+            at=sorted(law.levels),
+            likelihood=law.likelihood,
+            **options,
+        )
+
+
+def measure_effect(seed: int, law: Law) -> Mapping[str, Intervals]:
+    """Return the intervals of the effect and of the average derivative, if there is one."""
+    table = law.table(np.random.default_rng(seed), ROWS)
+    effect = estimate(table, seed, law, derivative=law.derivative is not None)
+    found = {"effect": ninety_percent(law.truth, effect.contrast(*law.levels).to_numpy().ravel())}
+    if law.derivative is not None:
+        found["average derivative"] = ninety_percent(law.derivative, effect.average_derivative.to_numpy().ravel())
+    return found
+
+
+def measure_subgroups(seed: int) -> dict[str, Intervals]:
+    """Return the intervals of the effect 2 + z / 2 in subgroups of the population, and on the rows themselves."""
+    law = LOW_OR_HIGH
+    table = law.table(np.random.default_rng(seed), ROWS)
+    z, treated = table["z"].to_numpy(), table["t"].to_numpy() == 1
+    chances = WEIGHTS * logistic(NODES)
+    asked: dict[str, tuple[float, dict[str, Any]]] = {
+        "on the treated": (2 + chances @ NODES / chances.sum() / 2, {"rows": treated}),
+        "where z > 0": (2 + np.sqrt(2 / np.pi) / 2, {"rows": z > 0}),
+        "on these rows, without bootstrap": (2 + z.mean() / 2, {"bootstrap": False}),
+    }
+    return {
+        name: ninety_percent(truth, estimate(table, seed, law, **options).contrast(*law.levels).to_numpy().ravel())
+        for name, (truth, options) in asked.items()
+    }
+
+
+GROWING = (
+    "the effect is largest where few rows have one of the levels. There the estimate tends to the effect that all rows "
+    "share, and the interval is too narrow. Look at the effect in subgroups and at their `effective_rows`."
+)
+COLLINEAR = (
+    "the prior also allows effects that are not linear, so the intervals are wider than those of least squares, which "
+    "takes the effect to be linear; the error is as small."
+)
+ABOUT = {
+    "effect_linear": ("two levels, linear", LAWS["linear, two levels"], ""),
+    "effect_nonlinear": ("two levels, nonlinear", LAWS["nonlinear, two levels"], ""),
+    "effect_growing": ("two levels, growing", LAWS["growing, two levels"], GROWING),
+    "effect_few_treated": ("two levels, few treated", LAWS["few treated"], ""),
+    "effect_category": ("two of three categories", BY_DRUG, ""),
+    "effect_dose_linear": ("a dose, linear", LAWS["linear, number"], ""),
+    "effect_dose_nonlinear": ("a dose, nonlinear", LAWS["nonlinear, number"], ""),
+    "effect_dose_collinear": ("a dose among collinear covariates", LAWS["collinear, number"], COLLINEAR),
+    "effect_labels": ("on the probability of a label", LAWS["labels, two levels"], ""),
+    "effect_counts": ("of a dose on a rate", LAWS["counts, number"], ""),
+    "effect_levels": ("on a mean level", ON_LEVELS, ""),
+    "effect_shares": ("on a share", ON_SHARES, ""),
+}
+SIMULATIONS = {
+    # Joint draws of latent values at all rows cost most.
+    name: Simulation(
+        about, law.law, ROWS, functools.partial(measure_effect, law=law), 80 if law.likelihood else 200, known=known
+    )
+    for name, (about, law, known) in ABOUT.items()
+}
+SIMULATIONS["effect_subgroups"] = Simulation("two levels", LOW_OR_HIGH.law, ROWS, measure_subgroups, data_sets=100)
