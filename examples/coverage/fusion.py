@@ -156,8 +156,7 @@ LAWS = {
 SIMULATIONS = {
     f"fusion_{model.lower()}_{inference.lower()}": Simulation(
         f"`{model}` by `kpp.{inference}`",
-        "a data set of treatment, confounder and mediator, and one of 40 mediators and targets; the mean target at nine "
-        "treatments.",
+        "a data set of treatment, confounder and mediator, and one of 40 mediators and targets; nine treatments.",
         ROWS,
         functools.partial(measure_fusion, model=model, inference=inference),
         data_sets=100,

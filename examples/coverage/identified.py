@@ -224,8 +224,8 @@ def structural_effect(
 
 
 FRACTION = (
-    "the expression is a fraction. Its estimate tends to the confounded regression at rare values of the treatment, and a "
-    "bootstrap does not see this bias. Ask for values of the treatment between its quartiles."
+    "the expression is a fraction. At rare values of the treatment its estimate tends to the confounded regression, "
+    "and a bootstrap does not see this bias. Ask for values of the treatment between its quartiles."
 )
 EXPRESSIONS = {
     "front_door": ("a front door with a covariate, linear", front_door(linear), (100, 300)),
