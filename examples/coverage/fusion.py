@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 import kpp
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
 from kpp.kernels import RBF, Constant
-from kpp_models import IMP, BayesIME, BayesIMP, CausalLink, InterventionData, contrast
+from kpp_models import IMP, AbstractEffectModel, BayesIME, BayesIMP, CausalLink, InterventionData, contrast
 from kpp_optimization import (
     AbstractObjectivePrior,
     Discrepancy,
@@ -31,8 +31,14 @@ jax.config.update("jax_enable_x64", True)
 TITLE = "Effects from two data sets, and Bayesian optimization"
 ROWS = 60
 PRIOR, NOISE = dist.LogNormal(0.0, 1.0), dist.LogNormal(-3.0, 1.5)
-LINK = CausalLink(RBF(PRIOR), None, NOISE, adjustment="backdoor", adjusting_kernel=RBF(PRIOR))
-MODELS = {model.__name__: model(LINK, noise_variance=NOISE, amplitude=PRIOR) for model in (BayesIMP, IMP, BayesIME)}
+
+
+def model(kind: type[AbstractEffectModel], width: float | None = None) -> AbstractEffectModel:
+    """Return a model with priors on all hyperparameters that can have one."""
+    link = CausalLink(RBF(PRIOR), None, NOISE, adjustment="backdoor", adjusting_kernel=RBF(PRIOR), width=width)
+    return kind(link, noise_variance=NOISE, amplitude=PRIOR)
+
+
 INFERENCES = {
     "MAP": kpp.MAP(num_restarts=0, progress=False),
     "Laplace": kpp.Laplace(num_samples=100, num_restarts=0, progress=False),
@@ -40,7 +46,7 @@ INFERENCES = {
 TREATMENTS = np.linspace(-2.0, 2.0, 9)[:, None]
 
 
-def measure_fusion(seed: int, model: str, inference: str) -> dict[str, Intervals]:
+def measure_fusion(seed: int, model: AbstractEffectModel, inference: str) -> dict[str, Intervals]:
     """Estimate an effect through a mediator: D1 holds treatment, confounder and mediator, D2 mediator and target."""
     rng = np.random.default_rng(seed)
     shift, slope = rng.uniform(-1.0, 1.0, 2)
@@ -52,7 +58,7 @@ def measure_fusion(seed: int, model: str, inference: str) -> dict[str, Intervals
     middle = np.sin(TREATMENTS[:, 0] + shift)
     truth = middle**2 + 0.5**2 + 0.2**2 + slope * middle
     data, center, unit = InterventionData.create(x, y, adjusting=z), t.mean(), t.std()
-    fit = MODELS[model].fit(
+    fit = model.fit(
         jax.random.key(seed),
         data,
         (t - center) / unit,
@@ -135,13 +141,23 @@ def measure_search(seed: int, task: Callable[..., Task], learning: bool) -> dict
     return found
 
 
-FIXED = "the hyperparameters are fixed at one value, so intervals are too narrow; use `LearningPrior`."
+FIXED = "the hyperparameters have one value, fixed or at their mode, so intervals are too narrow; use `LearningPrior`."
+NARROW = (
+    "functions of the mediator are assumed to vanish outside the `width` of the link. Its default, 1.5 root mean "
+    "squares of the mediators, is too small here: effects are pulled to the mean target. Pass a larger one, as in "
+    "`fusion_bayesimp_wide`."
+)
 FUSION = {
-    ("BayesIMP", "Laplace"): "",
-    ("BayesIMP", "MAP"): "",
-    ("IMP", "MAP"): "the model takes the embedding as known, so intervals are too narrow; use `BayesIMP`.",
-    ("BayesIME", "MAP"): "the model takes the function of the mediator as known, so intervals are too narrow; use "
-    "`BayesIMP`.",
+    "bayesimp_laplace": ("`BayesIMP` by `kpp.Laplace`", model(BayesIMP), "Laplace", NARROW),
+    "bayesimp_map": ("`BayesIMP` by `kpp.MAP`", model(BayesIMP), "MAP", NARROW),
+    "bayesimp_wide": (
+        "`BayesIMP` with `width=3`, 3.3 root mean squares of the mediators, by `kpp.MAP`",
+        model(BayesIMP, 3.0),
+        "MAP",
+        "where treatments are rare, effects are still pulled to the mean target.",
+    ),
+    "imp": ("`IMP` by `kpp.MAP`", model(IMP), "MAP", "the embedding counts as known; use `BayesIMP`."),
+    "bayesime": ("`BayesIME` by `kpp.MAP`", model(BayesIME), "MAP", "the function counts as known; use `BayesIMP`."),
 }
 SEARCHES = {
     "fit": ("FitPrior", other_data, False, FIXED),
@@ -154,15 +170,15 @@ LAWS = {
     no_data: "the objective is drawn from a Gaussian process of unknown lengthscale; there are no other data.",
 }
 SIMULATIONS = {
-    f"fusion_{model.lower()}_{inference.lower()}": Simulation(
-        f"`{model}` by `kpp.{inference}`",
+    f"fusion_{name}": Simulation(
+        words,
         "a data set of treatment, confounder and mediator, and one of 40 mediators and targets; nine treatments.",
         ROWS,
-        functools.partial(measure_fusion, model=model, inference=inference),
+        functools.partial(measure_fusion, model=found, inference=inference),
         data_sets=100,
         known=known,
     )
-    for (model, inference), known in FUSION.items()
+    for name, (words, found, inference, known) in FUSION.items()
 }
 SIMULATIONS |= {
     f"search_{name}": Simulation(
