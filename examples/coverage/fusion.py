@@ -159,7 +159,7 @@ FUSION = {
     "imp": ("`IMP` by `kpp.MAP`", model(IMP), "MAP", "the embedding counts as known; use `BayesIMP`."),
     "bayesime": ("`BayesIME` by `kpp.MAP`", model(BayesIME), "MAP", "the function counts as known; use `BayesIMP`."),
 }
-FEW = "after few queries the mixture still holds large discrepancies, so intervals are too wide; they shrink with queries."
+FEW = "after few queries the mixture still holds large discrepancies; intervals are too wide, and shrink with queries."
 SEARCHES = {
     "fit": ("FitPrior", other_data, False, FIXED),
     "learning": ("LearningPrior", other_data, True, FEW),

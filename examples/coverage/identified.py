@@ -237,8 +237,8 @@ EXPRESSIONS = {
     "two_mediators": ("a chain of two mediators with two hidden causes, linear", chain(), (100,)),
 }
 WIDE = (
-    "the prior variance of the effect may be up to ten times the variance of the outcome. With this bound intervals are "
-    "a little too wide; with a bound of one time they are too narrow."
+    "the prior variance of the effect may be up to ten times the variance of the outcome. With this bound intervals "
+    "are a little too wide; with a bound of one time they are too narrow."
 )
 INSTRUMENTS = {
     "two_treatments": (two_treatments, "two treatments, three instruments and a smooth effect", WIDE),
