@@ -47,7 +47,8 @@ def causal_effect(
 
     If no adjustment set lies within the columns of a data frame, but they identify the effect in another way (through
     mediators, or as in the napkin graph), its expression is estimated by `kpp.embeddings.EstimandEmbedding`, and the
-    draws are those of its bootstrap. ``dataset.attrs["estimand"]`` and ``["method"]`` say what was estimated and how.
+    draws are those of its half-sample bootstrap. ``dataset.attrs["estimand"]`` and ``["method"]`` say what was
+    estimated and how.
 
     If no directed path leads from the treatment to the outcome, the treatment has no effect. For a data frame, nothing
     is fitted then: each draw of the curve is flat, and is a draw of the mean outcome by the Bayesian bootstrap.

@@ -43,7 +43,7 @@ class CausalEffect:
 
     * ``effect``: draws of the curve, (chain, draw, treatment). They carry the uncertainty of the hyperparameters, of
       the function given these, and of the law of the covariates (Bayesian bootstrap). Of an effect without an
-      adjustment set they are draws of the bootstrap.
+      adjustment set each is the estimate from a random half of the rows (the half-sample bootstrap).
     * ``variance_parts``: the variance of the curve due to "function", the uncertainty of the function given
       hyperparameters and covariates, and to "hyperparameters and covariates", (part, treatment). An effect without an
       adjustment set has none.

@@ -24,6 +24,11 @@ __all__ = ["effect_of_expression"]
 _NUM_DRAWS = 200
 # With iterated regularization the draws have little bias.
 _ITERATIONS = 3
+_METHOD = "embedding of the expression with draws of the half-sample bootstrap"
+_FRACTION = (
+    "; the expression is a fraction, so that intervals of contrasts between rare values of the treatment are too "
+    "narrow (they held the truth in 80 % instead of 90 % of simulations)"
+)
 
 
 def effect_of_expression(
@@ -70,7 +75,7 @@ def effect_of_expression(
         "bootstrap": 1,
         "rows": len(table),
         "estimand": str(estimand),
-        "method": "embedding of the expression with draws of the bootstrap",
+        "method": _METHOD + (_FRACTION if any(law.chain for law in embedding.chain.factors) else ""),
     }
     return CausalEffect(dataset)
 

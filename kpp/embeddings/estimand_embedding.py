@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from kpp.embeddings.chain_regressions import chain_regressions
 from kpp.embeddings.chain_weights import ChainSample, chain_weights
@@ -210,12 +210,13 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
     def bootstrap(
         self, rng_key: RngKey, values: Numbers, query: Points, *, num_draws: int = 200, num_iterations: int = 3
     ) -> xr.DataArray:
-        r"""Draw the expectation of a function of the outcome, :math:`E[g(Y) | do(x), z]`, from resampled rows.
+        r"""Draw the expectation of a function of the outcome, :math:`E[g(Y) | do(x), z]`, from halves of the rows.
 
-        Each draw estimates the effect from n rows that are drawn with replacement. Kernels and regularization stay as
-        they are. The bias of the regularization is not in the draws, so it is made smaller by iterations: the draws
-        lie around the estimate of `with_iterations`, and not around that of this embedding. (Weights from a Dirichlet
-        distribution instead leave no row out, and vary too little where the regression almost interpolates.)
+        Each draw estimates the effect from a random half of the rows (the half-sample bootstrap). Averages over halves
+        vary as averages over n rows drawn with replacement do, but no row occurs twice: an estimate that almost
+        interpolates, or rests on a few rows, varies too little with rows that occur twice. Kernels and regularization
+        stay as they are. The bias of the regularization is not in the draws, so it is made smaller by iterations: the
+        draws lie around the estimate of `with_iterations`, and not around that of this embedding.
 
         Args:
             rng_key: A JAX random key.
@@ -230,14 +231,18 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         Raises:
             ValueError: If `values` or `query` have another shape.
             kpp.linalg.FactorizationError: If a regularized kernel matrix is singular.
+
+        References:
+            Saigo, Shao and Sitter, A repeated half-sample bootstrap and balanced repeated replications, 2001; Shao and
+            Wu, A general theory for jackknife variance estimation, 1989, for estimates that are not smooth.
         """
         values = as_targets(values, len(self.points), "values")
         check_count(count(num_draws, "num_draws"), "num_draws", 2 * len(values))
-        fixed, shape = self._fixed(query), (num_draws, len(values))
-        rows = jax.random.randint(rng_key, shape, 0, len(values))
-        row_weights = jax.vmap(lambda some: jnp.bincount(some, length=len(values)))(rows) / len(values)
+        fixed, keys = self._fixed(query), jax.random.split(rng_key, num_draws)
+        order = jax.vmap(lambda key: jax.random.permutation(key, len(values)))(keys)
+        halves = order[:, : max(1, len(values) // 2)]
         sample = self.with_iterations(num_iterations).sample
-        draws = _estimates(self.chain, self._outcome(), sample, fixed, row_weights, values)
+        draws = _estimates(self.chain, self._outcome(), sample, fixed, halves, values)
         if not bool(jnp.isfinite(draws).all()):
             raise FactorizationError(f"{_SINGULAR} of {self.estimand.query()}; increase `regularization`")
         coordinates = {variable.node: ("query", np.asarray(column)) for variable, column in fixed.items()}
@@ -299,13 +304,14 @@ def _estimates(
     outcome: frozenset[Variable],
     sample: ChainSample,
     fixed: Mapping[Variable, Array],
-    row_weights: Float[Array, "s n"],
+    rows: Int[Array, "s m"],
     values: Float[Array, " n"],
 ) -> Float[Array, "s p"]:
-    """Return the expectations of a function of the outcome for each set of weights of the rows."""
+    """Return the expectations of a function of the outcome from each set of rows."""
 
-    def estimate(weights: Array) -> Array:
-        reweighted = eqx.tree_at(lambda tree: tree.row_weights, sample, weights)
-        return values @ chain_weights(chain, outcome, reweighted, fixed)
+    def estimate(some: Array) -> Array:
+        columns = {node: column[some] for node, column in sample.columns.items()}
+        part = ChainSample(columns, jnp.full(len(some), 1 / len(some)), sample.regressions)
+        return values[some] @ chain_weights(chain, outcome, part, fixed)
 
-    return jax.lax.map(estimate, row_weights)
+    return jax.lax.map(estimate, rows)

@@ -57,7 +57,8 @@ class CausalLink(eqx.Module):
         adjusting_noise_variance: :math:`\lambda_z`, of the regression of front-door mediators on treatments; None for
             the same as `noise_variance`. The evidence does not depend on it: its posterior is its prior.
         width: :math:`\eta`, of the measure of the nuclear dominant kernel r, in units of y: one number or one per
-            feature; None for 1.5 root mean squares of the outcomes.
+            feature; None for 1.5 root mean squares of the outcomes. Intervals of effects are too narrow if it is too
+            small: functions are assumed to vanish outside it.
         amplitude: s, a number or a prior; it does not change means and multiplies the variances that are due to this
             link. None for the value of highest evidence.
         landmarks: Points (H, dy) for the approximation of inner products by projection; None for exact ones.
