@@ -73,7 +73,7 @@ def maps(
 
     Args:
         prediction: ``mean``, ``lower`` and ``upper`` on a grid, as returned by `predict_map` (in
-            `kpp_models.aggregates.grids`); the probability of the intervals is in the attributes.
+            `kpp_models.aggregates.grids`); the attributes say what the intervals are of, and their probability.
         truth: The true field on the same grid.
         axes: Where to draw, one axis per map; a new figure by default.
 
@@ -140,5 +140,6 @@ def _units(array: xr.DataArray) -> str:
 
 
 def _width_title(prediction: xr.Dataset) -> str:
-    probability = prediction.attrs.get("probability")
-    return "width of the interval" if probability is None else f"width of the {100 * probability:g}% interval"
+    probability, what = prediction.attrs.get("probability"), prediction.attrs.get("interval_of")
+    title = "width of the interval" if probability is None else f"width of the {100 * probability:g}% interval"
+    return title if what is None else f"{title} of {what}"

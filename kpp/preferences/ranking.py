@@ -50,7 +50,8 @@ def rank_items(preferences: Numbers, *, score: str = "mean", probability: float 
         preferences: Draws of a preference function at all pairs of items, (*draws, n, n), or of the probabilities that
             the item of the row is preferred; at least two draws.
         score: "mean", or "wins" (Copeland's score), which ignores the strength of a preference.
-        probability: The probability of the intervals; each tail has at most half of the remaining probability.
+        probability: The probability of the intervals; each tail has at most half of the remaining probability. They
+            hold more than this, because ranks are whole numbers.
 
     Returns:
         The ranking. Items with equal scores in a draw share their ranks with equal probabilities.

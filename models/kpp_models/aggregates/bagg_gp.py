@@ -47,6 +47,12 @@ class AbstractBaggGP(AbstractAggregateModel):
         """Raise ValueError if the noise is unknown."""
         one_of(self.noise, "noise", NOISES)
 
+    @property
+    def place_variance(self) -> Leaf:
+        """The variance of the values at single points around the field; Gaussian noise per point is a part of it."""
+        per_point = self.noise == "per_point" and self.likelihood == "gaussian"
+        return self.high_resolution_variance + (self.noise_variance if per_point else 0.0)
+
     def target_noise(self, data: Data) -> Float[Array, " N"]:
         """Return the variance of the noise of every target."""
         sizes = data["sizes"].astype(data["x"].dtype)
@@ -77,7 +83,8 @@ class BaggGP(AbstractBaggGP):
         high_resolution_variance: :math:`\varsigma^2`, the variance of white noise on the field.
         degrees_of_freedom: The degrees of freedom of the likelihood "student_t".
         noise: Whether :math:`\epsilon_j` has the variance :math:`\sigma^2 / n_j` ("per_point", as published) or
-            :math:`\sigma^2` ("per_bag").
+            :math:`\sigma^2` ("per_bag"). Noise per point is a variation of the places around the field, and Gaussian
+            predictions of single points contain it; noise per bag is an error of measurement.
         likelihood, gram_size, minibatch: As for `CMP`.
         inducing_points: w, (w, d), or a prior for them; None to let `num_inducing` choose.
         num_inducing: How many inducing points k-means chooses among the points; None for none.

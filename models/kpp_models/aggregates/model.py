@@ -196,6 +196,11 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
     def target_noise(self, data: Data) -> Float[Array, " M"]:
         """Return the variance of the noise of every target, (M,)."""
 
+    @property
+    def place_variance(self) -> Leaf:
+        """The variance of the values at single points around the field, for a model without priors."""
+        return self.high_resolution_variance
+
     def residual_covariance(self, data: Data, first: Places, second: Places) -> Float[Array, "M1 M2"] | None:
         """Return the covariance of the aggregates beyond that of f, or None if there is none."""
         return None
@@ -264,12 +269,12 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the field conditioned on the data, under one draw.
 
-        The likelihood of new observations of the field is its high-resolution noise; the likelihood of the targets
-        enters through what the field is conditioned on.
+        The likelihood of new observations of the field is the variation of places around it; the likelihood of the
+        targets enters through what the field is conditioned on.
         """
         model = self.at(sample)
         support, root, white = model._condition(data, sample)
-        noise = GaussianLikelihood(data["y"], model.high_resolution_variance)
+        noise = GaussianLikelihood(data["y"], model.place_variance)
         return ConditionedGP(model.kernel, support, root @ white, lambda k: root.T @ k, noise, model.mean)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:

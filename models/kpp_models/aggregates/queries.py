@@ -15,6 +15,7 @@ from kpp_models.aggregates.aggregate_likelihoods import aggregate_likelihood
 from kpp_models.aggregates.conditional_mean import Places
 from kpp_models.aggregates.data import read_places
 from kpp_models.aggregates.model import AbstractAggregateModel
+from kpp_models.aggregates.preparation import is_zero
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,7 +43,8 @@ def aggregate_posterior(
         ``mean`` and ``latent_variance`` with dims (chain, draw, aggregate), for likelihoods other than the Gaussian
         also ``response_mean``, the expected target at an exposure of 1: a rate or a probability; ``latent_covariance``
         (..., aggregate, aggregate_other) and ``field_covariance``, Cov(f(x), g(y)), (..., instance, aggregate), if
-        requested.
+        requested. The attribute ``operator`` says whether the estimated operator counts as known, as it does unless the
+        model has an `operator_variance`.
 
     Raises:
         TypeError: If the fit is not of a model whose aggregates have covariates.
@@ -79,7 +81,9 @@ def aggregate_posterior(
     }
     values = fit.map_draws(moments, places, points)
     variables = {name: (("chain", "draw", *dims[name]), np.asarray(value)) for name, value in values.items()}
-    found = xr.Dataset(variables, attrs={"created_by": "kpp"})
+    known = is_zero(getattr(fit.model, "operator_variance", 0.0))
+    operator = "counts as known: operator_variance is 0" if known else "uncertain"
+    found = xr.Dataset(variables, attrs={"created_by": "kpp", "operator": operator})
     return found.assign_coords({dim: np.arange(size) for dim, size in found.sizes.items()})
 
 

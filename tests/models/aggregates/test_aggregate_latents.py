@@ -168,6 +168,7 @@ def test_fits_by_subsamples_describe_all_targets(dense, tmp_path):
     assert fit.idata.prior_predictive["y"].shape == (1, 5, 3)
     assert set(np.unique(fit.idata.posterior_predictive["y"])) <= {0.0, 1.0}
     found = aggregate_posterior(fit, dense.places)
+    assert found.attrs["operator"] == "counts as known: operator_variance is 0"
     chance = found["response_mean"].values
     # The mean of a sigmoid is nearer to 1/2 than the sigmoid of the mean.
     assert (np.abs(chance - 0.5) < np.abs(1.0 / (1.0 + np.exp(-found["mean"].values)) - 0.5)).all()

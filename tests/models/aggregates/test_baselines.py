@@ -97,6 +97,20 @@ def test_noise_on_the_field_is_noise_per_point(bags, targets, x_test, exact):
 
 
 @pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (BaggGP(KERNEL, NOISE, high_resolution_variance=0.2), NOISE + 0.2),
+        (BaggGP(KERNEL, NOISE, high_resolution_variance=0.2, noise="per_bag"), 0.2),
+        (BaggGP(KERNEL, NOISE, high_resolution_variance=0.2, likelihood="poisson"), 0.2),
+        (CMP(KERNEL, RBF(1.0), NOISE, 0.1, high_resolution_variance=0.2), 0.2),
+    ],
+)
+def test_the_noise_of_a_place(model, expected):
+    """By hand: noise per point belongs to each place; noise per bag, and a scale that counts ignore, do not."""
+    np.testing.assert_allclose(model.place_variance, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
     "model",
     [
         pytest.param(BaggGP(KERNEL, NOISE, MEAN), id="BaggGP", marks=pytest.mark.slow),

@@ -159,6 +159,7 @@ def test_posterior_of_aggregates_is_the_dense_one(vectors, tolerance):
         num_prior_samples=0,
     )
     posterior = aggregate_posterior(fit, here, x=x, covariance=True).isel(chain=0, draw=0)
+    assert posterior.attrs["operator"] == "uncertain"
     np.testing.assert_allclose(posterior["mean"], dense.mean(here) + gain @ residual, **tolerance())
     expected = dense.aggregates(here, here) - gain @ dense.aggregates(targets, here)
     np.testing.assert_allclose(posterior["latent_covariance"], expected, **tolerance())

@@ -17,7 +17,8 @@ TRUTH = xr.DataArray(
     RNG.normal(size=(3, 4)), coords={"lat": LAT, "lon": np.arange(4.0)}, dims=("lat", "lon"), attrs={"units": "K"}
 )
 MEAN = TRUTH + 2.0 + 0.1 * RNG.normal(size=(3, 4))
-PREDICTION = xr.Dataset({"mean": MEAN, "lower": MEAN - 1.0, "upper": MEAN + 2.0}, attrs={"probability": 0.9})
+BOUNDS = {"mean": MEAN, "lower": MEAN - 1.0, "upper": MEAN + 2.0}
+PREDICTION = xr.Dataset(BOUNDS, attrs={"probability": 0.9, "interval_of": "the field"})
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +61,8 @@ def test_differences_are_white_at_0():
 
 def test_truth_and_mean_share_their_colours():
     axes = plots.maps(PREDICTION, TRUTH.T)
-    assert [ax.get_title() for ax in axes] == ["truth", "mean", "width of the 90% interval", "mean less truth"]
+    width = "width of the 90% interval of the field"
+    assert [ax.get_title() for ax in axes] == ["truth", "mean", width, "mean less truth"]
     expected = [TRUTH, MEAN, xr.full_like(TRUTH, 3.0), MEAN - TRUTH]
     for ax, values in zip(axes, expected, strict=True):
         np.testing.assert_allclose(mesh(ax).get_array(), values.values, rtol=1e-12)

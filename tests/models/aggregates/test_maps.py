@@ -35,7 +35,7 @@ class Fit:
 @pytest.mark.parametrize("rows", [7, 23, 1000])
 def test_maps_obey_the_law_of_total_variance(rows):
     grid, fit = grid_points(FIELD), Fit()
-    maps = predict_map(fit, grid, probability=0.8, rows=rows, progress=False)
+    maps = predict_map(fit, grid, probability=0.8, rows=rows, noise=False, progress=False)
     assert set(fit.rows) == {min(rows, 23)}
     whole = Fit().predict(grid.points).isel(chain=0)
     mean = whole["mean"].values.mean(axis=0)
@@ -45,16 +45,17 @@ def test_maps_obey_the_law_of_total_variance(rows):
     np.testing.assert_allclose(grid.values(maps["sd"]), sd, rtol=1e-10)
     np.testing.assert_allclose(grid.values(maps["upper"]), norm.ppf(0.9, mean, sd), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(grid.values(maps["lower"]), norm.ppf(0.1, mean, sd), rtol=1e-9, atol=1e-12)
-    assert maps.attrs == {"probability": 0.8}
+    assert maps.attrs == {"probability": 0.8, "interval_of": "the field"}
     assert maps["mean"].dims == ("lat", "lon")
     assert np.isnan(maps["sd"].sel(lat=2.0, lon=3.0))
 
 
 def test_maps_in_the_units_of_the_targets_and_of_new_observations():
     grid = grid_points(FIELD)
-    plain, noisy = predict_map(Fit(), grid), predict_map(Fit(), grid, noise=True)
+    plain, noisy = predict_map(Fit(), grid, noise=False), predict_map(Fit(), grid)
     xr.testing.assert_allclose(noisy["sd"] ** 2, plain["sd"] ** 2 + 0.25)
-    kelvin = predict_map(Fit(), grid, center=250.0, scale=7.0)
+    assert noisy.attrs["interval_of"] == "values at places"
+    kelvin = predict_map(Fit(), grid, center=250.0, scale=7.0, noise=False)
     for name in ("mean", "lower", "upper"):
         xr.testing.assert_allclose(kelvin[name], 250.0 + 7.0 * plain[name])
     xr.testing.assert_allclose(kelvin["sd"], 7.0 * plain["sd"])

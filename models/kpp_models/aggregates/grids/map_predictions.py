@@ -32,7 +32,7 @@ def predict_map(
     grid: GridPoints,
     *,
     probability: float = 0.95,
-    noise: bool = False,
+    noise: bool = True,
     center: float = 0.0,
     scale: float = 1.0,
     rows: int = 16384,
@@ -53,7 +53,8 @@ def predict_map(
             with the dimensions (chain, draw, instance).
         grid: The pixels; they have the features of the fit, standardized like the training data.
         probability: p, the probability of the interval.
-        noise: Whether to predict new observations, by adding ``noise_variance`` to the variance.
+        noise: Whether the intervals are of the values at the pixels, with the ``noise_variance`` of the predictions,
+            which is the variation of places around the field; otherwise of the field, so that they hold fewer values.
         center: The number that was subtracted from the targets to standardize them: the maps are center + scale times
             the prediction.
         scale: The positive number that the targets were divided by.
@@ -63,7 +64,8 @@ def predict_map(
 
     Returns:
         The maps ``mean``, ``sd``, ``lower`` and ``upper`` with the coordinates of the grid, NaN at pixels that are not
-        points; ``probability`` is among the attributes.
+        points. The attributes are ``probability`` and ``interval_of``: "values at places", or "the field", which is all
+        that the intervals are of if the model has no variation of places around it.
 
     Raises:
         ValueError: If the probability is not between 0 and 1, or `scale` or `rows` is not positive.
@@ -71,12 +73,14 @@ def predict_map(
     check_probability(probability, "probability")
     positive(scale, "scale")
     count(rows, "rows")
-    mean, variance = _moments(fit, grid.points, min(rows, grid.num_points), noise, progress)
-    mean, sd = center + scale * mean, scale * np.sqrt(variance)
+    mean, variance, around = _moments(fit, grid.points, min(rows, grid.num_points), progress)
+    varies = noise and bool(around.any())
+    mean, sd = center + scale * mean, scale * np.sqrt(variance + around * varies)
     width = NormalDist().inv_cdf((1.0 + probability) / 2.0) * sd
     values = {"mean": mean, "sd": sd, "lower": mean - width, "upper": mean + width}
     maps = {name: grid.to_map(value, name=name) for name, value in values.items()}
-    return xr.Dataset(maps, attrs={"probability": float(probability)})
+    interval_of = "values at places" if varies else "the field"
+    return xr.Dataset(maps, attrs={"probability": float(probability), "interval_of": interval_of})
 
 
 def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float | None = None) -> dict[str, float]:
@@ -118,16 +122,15 @@ def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float
 
 
 def _moments(
-    fit: Predictor, points: np.ndarray, rows: int, noise: bool, progress: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the variance over the draws at every point."""
+    fit: Predictor, points: np.ndarray, rows: int, progress: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the mean and the variance of the field over the draws at every point, and the variance around it."""
     with progress_bar(-(-len(points) // rows), "pixels", show=progress) as bar:
-        return map_blocks(lambda block: _average(fit.predict(block), noise), points, rows, bar=bar)
+        return map_blocks(lambda block: _average(fit.predict(block)), points, rows, bar=bar)
 
 
-def _average(prediction: xr.Dataset, noise: bool) -> tuple[np.ndarray, np.ndarray]:
-    variance = prediction["latent_variance"]
-    variance = variance + prediction["noise_variance"] if noise else variance
+def _average(prediction: xr.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     dims = [dim for dim in _SAMPLE_DIMS if dim in prediction["mean"].dims]
-    total = variance.mean(dims) + prediction["mean"].var(dims)
-    return prediction["mean"].mean(dims).values, total.values
+    mean, total = prediction["mean"].mean(dims), prediction["latent_variance"].mean(dims) + prediction["mean"].var(dims)
+    around = prediction["noise_variance"].mean(dims) if "noise_variance" in prediction else xr.zeros_like(mean)
+    return mean.values, total.values, around.values
