@@ -6,6 +6,7 @@ import functools
 
 import jax
 import numpy as np
+import xarray as xr
 from numpyro import distributions as dist
 
 import kpp
@@ -27,6 +28,19 @@ INFERENCES = {
 MAP = "the hyperparameters are fixed at one value, so intervals are too narrow; `kpp.Laplace` and `kpp.NUTS` draw them."
 
 
+def draws_of_predictions(predicted: xr.Dataset, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws of the mean at new rows and of new observations, (draws, rows), from what a fit predicts."""
+    mean, spread, noise_variance = (
+        predicted[name].values.reshape(-1, predicted.sizes["instance"])
+        for name in ("mean", "latent_variance", "noise_variance")
+    )
+    # Ten values of each draw, or 2000 of the only draw of MAP.
+    repeats = max(10, 2000 // len(mean))
+    draws = mean + np.sqrt(spread) * rng.normal(size=(repeats, *mean.shape))
+    observed = draws + np.sqrt(noise_variance) * rng.normal(size=draws.shape)
+    return draws.reshape(-1, mean.shape[1]), observed.reshape(-1, mean.shape[1])
+
+
 def measure_regression(seed: int, inference: str) -> dict[str, Intervals]:
     """Draw hyperparameters, a function and targets, and fit a Gaussian process with the same prior."""
     rng = np.random.default_rng(seed)
@@ -39,18 +53,10 @@ def measure_regression(seed: int, inference: str) -> dict[str, Intervals]:
     fit = model.fit(
         jax.random.key(seed), X[:TRAINING], y[:TRAINING], inference=INFERENCES[inference], num_prior_samples=0
     )
-    predicted = fit.predict(X[TRAINING:])
-    mean, spread, noise_variance = (
-        predicted[name].values.reshape(-1, predicted.sizes["instance"])
-        for name in ("mean", "latent_variance", "noise_variance")
-    )
-    # Ten values of each draw, or 2000 of the only draw of MAP.
-    repeats = max(10, 2000 // len(mean))
-    draws = mean + np.sqrt(spread) * rng.normal(size=(repeats, *mean.shape))
-    observed = draws + np.sqrt(noise_variance) * rng.normal(size=draws.shape)
+    mean, observed = draws_of_predictions(fit.predict(X[TRAINING:]), rng)
     return {
-        "mean": ninety_percent(function[TRAINING:], draws.reshape(-1, mean.shape[1])),
-        "new observation": ninety_percent(y[TRAINING:], observed.reshape(-1, mean.shape[1])),
+        "mean": ninety_percent(function[TRAINING:], mean),
+        "new observation": ninety_percent(y[TRAINING:], observed),
     }
 
 
