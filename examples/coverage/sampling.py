@@ -179,7 +179,7 @@ def measure_drawn(seed: int) -> dict[str, Intervals]:
     return found
 
 
-COALITIONS, VALUED = 64, 40
+COALITIONS, VALUED = 64, 100
 
 
 def measure_value_error(seed: int) -> dict[str, Intervals]:
