@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp import linalg
+from kpp.embeddings.residuals import LENGTHSCALES, centered_features, regressions_on
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
 from kpp.memory import check_count, check_matrices
 from kpp.tables import Schema, columns_of_names, is_table, read_points
@@ -27,11 +27,6 @@ from kpp.validation import check_same_rows, count, warn_if_float32
 
 __all__ = ["IndependenceTest", "conditional_independence_test"]
 
-_GRID = np.logspace(-7, 0, 15)  # the regularizations tried, in units of the mean of the kernel's diagonal
-_LENGTHSCALES = (0.5, 1.0, 2.0)  # the lengthscales tried, in units of those of the median heuristic
-_MAX_FEATURES = 100  # the rank of the kernel matrices of X and Y
-_MAX_RANK = 300  # the rank of the kernel matrices of Z in the regressions
-_ROUNDING = 1e-10  # the eigenvalues that count as 0, in units of the mean of the kernel's diagonal
 _NO_VARIATION = 1e-8  # the share of the variation of X or Y below which the residuals are rounding errors
 
 
@@ -158,7 +153,7 @@ def conditional_independence_test(
     if third is None or _is_constant(third):
         statistics = _permuted(key, *kernels, first.points, second.points, num_permutations)
         return _outcome(np.asarray(statistics), num_rows)
-    family = (given_kernel,) if given_kernel is not None else tuple(_kernel(third, c) for c in _LENGTHSCALES)
+    family = (given_kernel,) if given_kernel is not None else tuple(_kernel(third, c) for c in LENGTHSCALES)
     left, statistics = _signed(key, *kernels, family, first.points, second.points, third.points, num_permutations)
     if float(left) < _NO_VARIATION:
         return IndependenceTest(0.0, 1.0, num_permutations, num_rows)
@@ -207,7 +202,7 @@ def _permuted(
     rng_key: RngKey, x_kernel: AbstractKernel, y_kernel: AbstractKernel, x: Array, y: Array, num_permutations: int
 ) -> Float[Array, " permutations_and_1"]:
     """Return the statistic of the data, then the statistics of permutations of the rows of Y."""
-    first, second = _features(x_kernel.gram(x)), _features(y_kernel.gram(y))
+    first, second = centered_features(x_kernel.gram(x)), centered_features(y_kernel.gram(y))
     rows = jnp.arange(x.shape[0])
     drawn = jax.lax.map(
         lambda key: jnp.sum((first.T @ second[jax.random.permutation(key, rows)]) ** 2),
@@ -229,9 +224,9 @@ def _signed(
 ) -> tuple[Float[Array, ""], Float[Array, " draws_and_1"]]:
     """Return the lesser share of variation left given Z, and the statistics of the data and of random signs."""
     grams = jnp.stack([kernel.gram(z) for kernel in given_kernels])
-    spectra = jax.lax.map(_spectrum, grams)
-    first, second = _features(x_kernel.gram(x)), _features(y_kernel.gram(y))
-    of_x, of_y = (_residual_maker(features, spectra, grams[-1]) for features in (first, second))
+    residual_maker = regressions_on(grams)
+    first, second = centered_features(x_kernel.gram(x)), centered_features(y_kernel.gram(y))
+    of_x, of_y = (residual_maker(features) for features in (first, second))
     residuals, others = of_x @ first, of_y @ second
     weights = of_x @ ((others @ others.T) * grams[len(given_kernels) // 2]) @ of_x
     noise = residuals / jnp.sqrt(jnp.sum(of_x**2, axis=1))[:, None]
@@ -240,89 +235,3 @@ def _signed(
     drawn = jnp.sum((signs @ terms) * signs, axis=1)
     left = jnp.minimum(jnp.sum(residuals**2) / jnp.sum(first**2), jnp.sum(others**2) / jnp.sum(second**2))
     return left, jnp.append(jnp.sum(first * (weights @ first)), drawn)
-
-
-def _features(gram: Float[Array, "n n"]) -> Float[Array, "n q"]:
-    """Return centred features with the products of a kernel matrix, up to a matrix of low rank."""
-    return _centred(linalg.pivoted_cholesky(gram, min(_MAX_FEATURES, gram.shape[0])))
-
-
-def _spectrum(gram: Float[Array, "n n"]) -> tuple[Float[Array, " r"], Float[Array, "n r"]]:
-    """Return eigenvalues and eigenvectors of a root of low rank of a kernel matrix."""
-    root = linalg.pivoted_cholesky(gram, min(_MAX_RANK, gram.shape[0]))
-    products = root.T @ root
-    # LAPACK is ten times slower with eigenvalues that are 0 up to rounding.
-    lift = _ROUNDING * jnp.mean(jnp.diagonal(gram))
-    values, rotation = jnp.linalg.eigh(linalg.add_diagonal(products, lift))
-    values = jnp.maximum(values - lift, 0.0)
-    scale = jnp.where(values > lift, 1 / jnp.sqrt(jnp.maximum(values, lift)), 0.0)
-    return jnp.where(values > lift, values, 0.0), (root @ rotation) * scale[None]
-
-
-def _residual_maker(
-    features: Float[Array, "n q"], spectra: tuple[Array, Array], wide: Float[Array, "n n"]
-) -> Float[Array, "n n"]:
-    r"""Return the matrix A of a regression on Z: it maps the features to their residuals, less the mean.
-
-    A first regression, with the kernel and the regularization that have the lowest leave-one-out error, gives fitted
-    features f(z). The second may also use the kernel :math:`\exp(-2\, \|f(z) - f(z')\|^2 / s^2)` times the widest
-    kernel of Z, where :math:`s^2` is the median of the squared distances.
-    """
-    losses = jax.lax.map(lambda spectrum: _left_out(features, *spectrum), spectra)
-    best = jnp.argmin(jnp.mean(losses, axis=2))
-    kernel, ridge = jnp.unravel_index(best, losses.shape[:2])
-    values, vectors = spectra[0][kernel], spectra[1][kernel]
-    fitted = _smoothed(vectors, _shrinkage(values)[ridge]) @ features
-    refined = _spectrum(_gram_of_fitted(fitted) * wide)
-    spectra = jax.tree.map(lambda known, new: jnp.concatenate([known, new[None]]), spectra, refined)
-    losses = jnp.concatenate([losses, _left_out(features, *refined)[None]])
-    kernel, ridge = _least_regularized(losses)
-    values, vectors = spectra[0][kernel], spectra[1][kernel]
-    smoothed = _smoothed(vectors, _shrinkage(values)[ridge])
-    return _centred(_centred(jnp.eye(len(features)) - smoothed).T)
-
-
-def _shrinkage(values: Float[Array, " r"]) -> Float[Array, "ridges r"]:
-    r"""Return the eigenvalues of :math:`Z (Z + c I)^{-1}` for each ridge c of the grid."""
-    ridges = jnp.sum(values) * jnp.asarray(_GRID, values.dtype)
-    return values[None] / (values[None] + ridges[:, None])
-
-
-def _smoothed(vectors: Float[Array, "n r"], shrinkage: Float[Array, " r"]) -> Float[Array, "n n"]:
-    return (vectors * shrinkage[None]) @ vectors.T
-
-
-def _left_out(
-    features: Float[Array, "n q"], values: Float[Array, " r"], vectors: Float[Array, "n r"]
-) -> Float[Array, "ridges n"]:
-    r"""Return the leave-one-out errors :math:`\|(A \Phi)_i\|^2 / A_{ii}^2` of each row, for each ridge."""
-    rotated = vectors.T @ features
-
-    def errors(shrinkage: Array) -> Array:
-        half = vectors * shrinkage[None]
-        left = 1 - jnp.sum(half * vectors, axis=1)
-        return jnp.sum((features - half @ rotated) ** 2, axis=1) / left**2
-
-    return jax.lax.map(errors, _shrinkage(values))
-
-
-def _least_regularized(losses: Float[Array, "kernels ridges n"]) -> tuple[Array, Array]:
-    """Return the kernel of the lowest mean loss, and its least ridge within one standard error of that loss."""
-    means = jnp.mean(losses, axis=2)
-    kernel, ridge = jnp.unravel_index(jnp.argmin(means), means.shape)
-    excess = losses[kernel] - losses[kernel, ridge][None]
-    errors = jnp.std(excess, axis=1) / losses.shape[2] ** 0.5
-    return kernel, jnp.argmax(jnp.mean(excess, axis=1) <= errors)
-
-
-def _gram_of_fitted(fitted: Float[Array, "n q"]) -> Float[Array, "n n"]:
-    norms = jnp.sum(fitted**2, axis=1)
-    distances = jnp.maximum(norms[:, None] + norms[None] - 2 * fitted @ fitted.T, 0.0)
-    upper = distances[jnp.triu_indices(fitted.shape[0], 1)]
-    scale = jnp.median(upper)
-    scale = jnp.where(scale > 0, scale, jnp.maximum(jnp.max(upper), jnp.finfo(fitted.dtype).tiny))
-    return jnp.exp(-2 * distances / scale)
-
-
-def _centred(values: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    return values - jnp.mean(values, axis=0, keepdims=True)

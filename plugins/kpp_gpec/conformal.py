@@ -54,7 +54,8 @@ def conformal_check(
     With the errors :math:`r_{id} = |E_{id} - \mu_{id}| / \sqrt{V_{id} + U_{id}}` of n rows, the factor of feature d is
     the :math:`\lceil (n + 1) q \rceil`-th smallest of them over the Gaussian quantile :math:`z_{(1+q)/2}`. If rows are
     exchangeable, intervals widened by it contain the explanation of another row with probability at least q, for any
-    law of the errors.
+    law of the errors. This is the explanation by the explainer, with its error: if the explainer errs, intervals of
+    `FittedGPEC.explain` hold the value without error less often.
 
     Args:
         fitted: The processes.
@@ -127,6 +128,7 @@ def widen(explanation: Explanation, check: ConformalCheck) -> Explanation:
         dataset["covariance"] = (dataset["covariance"] * both).transpose(*dataset["covariance"].dims)
     dataset.attrs = {
         **explanation.attrs,
+        "uncertainty": "calibrated on held-out rows",
         "conformal": {"probability": check.probability, "rows": check.num_calibration},
     }
     return Explanation(dataset)

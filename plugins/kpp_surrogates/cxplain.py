@@ -64,9 +64,11 @@ class CXPlain(AbstractPointsExplainer):
         \omega_{ij} = \frac{\max(0, \Delta_{ij})}{\sum_k \max(0, \Delta_{ik})}
 
     Several networks learn from bootstrap samples of the background. The values are their medians, and the variance is
-    :math:`(w / 3.92)^2`, w being the width of their central 95 % interval. Importances are not signed and do not add up
-    to the prediction. A model with several outputs has one loss, so its outputs share the importances; for a posterior
-    with draws the mean prediction is explained.
+    :math:`(w / 3.92)^2`, w being the width of their central 95 % interval. The spread of the networks leaves out the
+    error that all of them share: 90 % intervals held the share of a feature in some 40 % of simulated cases.
+
+    Importances are not signed and do not add up to the prediction. A model with several outputs has one loss, so its
+    outputs share the importances; for a posterior with draws the mean prediction is explained.
 
     Args:
         background: Points that the networks learn from, (m, d).
@@ -198,6 +200,7 @@ class CXPlain(AbstractPointsExplainer):
             "truth": "predictions" if self.y is None else "labels",
             "bootstraps": self.num_bootstraps,
             "background_size": len(self.background),
+            "uncertainty": "spread of the networks only",
             "rng_key": describe_key(rng_key),
         }
 

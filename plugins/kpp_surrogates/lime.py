@@ -108,6 +108,9 @@ class BayesLIME(AbstractLocalLinear):
     targets y are the predictions minus their mean over the background, so that a constant added to the function changes
     nothing; the base value is the intercept with that mean added again.
 
+    All that is not linear counts as noise, of one size in units of the weights. It is neither, so that 90 % intervals
+    held the best slope in 83 % of simulated cases.
+
     Args:
         background, kernel_width, around, discretize, categorical, groups, progress: As for `LIME`.
         num_perturbations: The number of neighbors of each point, N.

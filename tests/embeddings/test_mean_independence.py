@@ -31,22 +31,20 @@ def ratio(terms):
     return sum(pairs) / np.sqrt(2 * sum(pair**2 for pair in pairs))
 
 
-def left_out(gram, ridge):
-    """The mean squared distance of outputs with some Gram matrix from ridge regressions that have not seen them."""
-    losses = []
-    for i in range(len(gram)):
-        rest = np.arange(len(gram)) != i
-        weights = np.linalg.solve(GIVEN_GRAM[rest][:, rest] + ridge * np.eye(len(gram) - 1), GIVEN_GRAM[rest, i])
-        losses.append(gram[i, i] - 2 * weights @ gram[rest, i] + weights @ gram[rest][:, rest] @ weights)
-    return np.mean(losses)
+def residual_maker(ridge):
+    """The matrix of the residuals of a ridge regression on Z, from its definition."""
+    return H @ (np.eye(8) - GIVEN_GRAM @ np.linalg.inv(GIVEN_GRAM + ridge * np.eye(8))) @ H
 
 
-def terms_given(ridge_of_y, ridge_of_x):
-    """The terms m with Z: residuals of Y by scikit-learn, of k(X, .) from their definition."""
+def residuals_given(ridge):
+    """The residuals of Y, by scikit-learn."""
     centred = Y - Y.mean()
-    e = H @ (centred - KernelRidge(alpha=ridge_of_y, kernel="precomputed").fit(GIVEN_GRAM, centred).predict(GIVEN_GRAM))
-    residual = H @ (np.eye(8) - GIVEN_GRAM @ np.linalg.inv(GIVEN_GRAM + ridge_of_x * np.eye(8))) @ H
-    return np.outer(e, e) * (residual @ GRAM @ residual.T) * GIVEN_GRAM
+    return H @ (centred - KernelRidge(alpha=ridge, kernel="precomputed").fit(GIVEN_GRAM, centred).predict(GIVEN_GRAM))
+
+
+def terms_given(e, ridge):
+    """The terms m with Z, from residuals of Y and the ridge of the regression of X."""
+    return np.outer(e, e) * (residual_maker(ridge) @ GRAM @ residual_maker(ridge).T) * GIVEN_GRAM
 
 
 def test_statistic_is_that_of_the_definition(tolerance):
@@ -55,16 +53,7 @@ def test_statistic_is_that_of_the_definition(tolerance):
     np.testing.assert_allclose(found.statistic, ratio(np.outer(e, e) * (H @ GRAM @ H)), **tolerance())
     assert (found.num_permutations, found.num_rows) == (4999, 8)
     found = mean_independence_test(KEY, Y, X, Z, **GIVEN)
-    # The Gram matrix of Z counts with 1e-10 on its diagonal, beside a ridge of 0.4.
-    np.testing.assert_allclose(found.statistic, ratio(terms_given(0.4, 0.4)), **tolerance(factor=100))
-
-
-@pytest.mark.slow
-def test_regularization_is_that_of_the_lowest_loss_of_refits():
-    ridges, e = 8 * np.logspace(-7, 0, 8), Y - Y.mean()
-    best = [min(ridges, key=lambda ridge: left_out(gram, ridge)) for gram in (np.outer(e, e), H @ GRAM @ H)]
-    found = mean_independence_test(KEY, Y, X, Z, **(GIVEN | {"regularization": None}))
-    np.testing.assert_allclose(found.statistic, ratio(terms_given(*best)), rtol=1e-4)  # 1e-10, beside 8e-7 or more
+    np.testing.assert_allclose(found.statistic, ratio(terms_given(residuals_given(0.4), 0.4)), **tolerance())
 
 
 def test_p_value_is_the_share_of_all_permutations():
@@ -88,9 +77,12 @@ def test_p_value_is_the_share_of_all_permutations():
 
 
 def test_p_value_is_the_share_of_all_signs():
-    terms = terms_given(0.4, 0.4) * (1 - np.eye(8))
+    """Residuals with signs, in units of what the regression leaves of independent noise, are regressed again."""
+    maker, e = residual_maker(0.4), residuals_given(0.4)
+    noise = e / np.sqrt(np.sum(maker**2, axis=1))
     signs = np.array(list(itertools.product([-1, 1], repeat=8)))
-    exact = np.mean(np.sum((signs @ terms) * signs, axis=1) >= terms.sum() - 1e-9)
+    drawn = [ratio(terms_given(maker @ (sign * noise), 0.4)) for sign in signs]
+    exact = np.mean(np.array(drawn) >= ratio(terms_given(e, 0.4)) - 1e-9)
     assert abs(mean_independence_test(KEY, Y, X, Z, **GIVEN).p_value - exact) < 4 * 0.0071
 
 

@@ -25,13 +25,3 @@ def test_kernel_shap_errs_no_more_than_shap_at_equal_budget(load_script):
         assert max(result.gap for result in results["kpp"]) < 1e-12
         assert results["kpp"][0].rows <= results["shap"][0].rows * 1.02
     assert f"{budget:>10}" in script.describe(problem, budget, results)
-
-
-@pytest.mark.slow
-def test_intervals_of_bayes_shap_hold_the_exact_value_as_often_as_they_should(load_script):
-    """Thousands of intervals, dependent within a point: shares are known to one or two percent."""
-    script = load_script("benchmarks/bayes_shap_coverage.py")
-    problems = script.make_problems(20, 50)
-    for name, problem in problems.items():
-        assert 0.8 < script.measure(problem, "shapley", 3, 200).share < 0.97, name
-    assert script.measure(problems["kernel ridge"], "uniform", 3, 200).share < 0.6  # which the default repairs

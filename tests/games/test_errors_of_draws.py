@@ -86,8 +86,8 @@ def test_errors_of_a_feature_without_effects_come_from_its_own_samples():
     estimate = estimate_shapley(game, lambda z: np.cos(3 * z[:, 0]), POINTS[:1, :2])
     draws = np.cos(3 * np.asarray(game.impute(None, POINTS[:1, :2], all_coalitions(2)))[2, 0, :, 0])
     controls = np.column_stack([np.ones(num_draws), game.control_variates()])
-    residuals = draws - controls @ np.linalg.lstsq(controls, draws, rcond=None)[0]
-    known = np.sqrt(np.sum(residuals**2) / (num_draws - 5) / num_draws) / 2
+    fit = controls @ np.linalg.pinv(controls)
+    known = np.sqrt(np.sum((draws - fit @ draws) ** 2 / (1 - np.diagonal(fit)))) / num_draws / 2
     np.testing.assert_allclose(estimate.standard_errors, known, rtol=1e-9)
 
 

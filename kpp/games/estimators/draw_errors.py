@@ -31,6 +31,8 @@ __all__ = ["draw_errors", "has_draws", "weights_of"]
 _MAX_ROWS, _MAX_ENTRIES = 2**16, 2**24
 # Columns of the identity matrix that are solved at once.
 _COLUMNS = 512
+# Below this, one minus the leverage of a draw is rounding, and so is its residual.
+_MIN_FREEDOM = 1e-6
 
 
 def draw_errors(
@@ -112,12 +114,16 @@ def _contributions(
 def _error_of_mean(
     contributions: Float[np.ndarray, "g b r *rest"], controls: Float[np.ndarray, "r q"]
 ) -> Float[np.ndarray, "g b *rest"]:
-    """Return the standard errors of the means over draws, with at least half of the degrees of freedom left."""
+    """Return the standard errors of the means over draws, with at least half of the degrees of freedom left.
+
+    Draws with a large leverage have small residuals for that reason: each square is divided by one minus its leverage.
+    """
     num_draws = len(controls)
     used = controls[:, : (num_draws - 2) // 2]
     basis = np.linalg.qr(np.column_stack([np.ones(num_draws), used]))[0]
+    freedom = np.maximum(1 - np.sum(basis**2, axis=1), _MIN_FREEDOM)
     values = np.moveaxis(contributions, 2, 0)
     flat = values.reshape(num_draws, -1)
     residuals = flat - basis @ (basis.T @ flat)
-    variances = np.sum(residuals**2, axis=0) / (num_draws - basis.shape[1])
+    variances = np.sum(residuals**2 / freedom[:, None], axis=0) / num_draws
     return np.sqrt(variances / num_draws).reshape(values.shape[1:])
