@@ -27,15 +27,16 @@ from kpp.study.config import StudyConfig
 from kpp.study.data import StudyData, as_json, choose_rows
 from kpp.study.errors import StudyError, blame
 from kpp.study.explainer_plan import ExplainerPlan
-from kpp.study.explaining import rehearsal, thin, waterfall_positions
+from kpp.study.explaining import rehearsal, waterfall_positions
 from kpp.study.held_out import leave_one_out
 from kpp.study.kept_fit import KeptFit, kept_fit
 from kpp.study.kinds import read_data
 from kpp.study.output import check_output, output_folder
-from kpp.study.stages import Stages, duration
+from kpp.study.stages import Stages
 from kpp.study.study_fit import FIT_FILE, save_fit
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
 from kpp.typing import RngKey
+from kpp.wording import duration
 
 __all__ = ["run_study"]
 
@@ -186,7 +187,7 @@ def _fit(plan: _Plan) -> Fit:
 
 
 def _explain(plan: _Plan, fit: Fit) -> Explanation:
-    thinned, kept = thin(fit, plan.config.explainer.max_draws)
+    thinned, kept = fit.thin(plan.config.explainer.max_draws)
     background = None if plan.background is None else plan.data.background(plan.background)
     arguments = plan.explainer.arguments(background, progress=plan.progress)
     explanation = explain(thinned, plan.data.instances(plan.instances), rng_key=plan.keys["explain"], **arguments)
