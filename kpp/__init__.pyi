@@ -2,7 +2,6 @@ from . import bags as bags
 from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
-from . import certificate as certificate
 from . import conversion as conversion
 from . import effects as effects
 from . import embeddings as embeddings

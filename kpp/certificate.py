@@ -10,12 +10,14 @@ that a true value is one draw from this law, and no function is drawn at the ver
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import logging
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -47,16 +49,22 @@ from kpp.inference import Fit
 from kpp.lazy import map_numbers
 from kpp.linalg import solve_lower
 from kpp.posteriors import GPPosterior
+from kpp.priors import prior_sites
 from kpp.signals import end_if_asked
 from kpp.tables import Schema
 from kpp.threads import alone_in_thread, num_cores
 from kpp.typing import RngKey
-from kpp.validation import between, count, one_of
+from kpp.validation import between, check_type, count, one_of
 from kpp.wording import duration
 
-__all__ = ["Certificate", "Coverage", "certify"]
+__all__ = ["WHOLE", "Certificate", "Coverage", "certify", "check_certifiable"]
 
+#: The attribute ``uncertainty`` of explanations whose draws are those of the whole law of the function.
+WHOLE = ("full", "function only")
+
+_LOGGER = logging.getLogger("kpp")
 _TOLERANCE = 0.03  # what is allowed beyond two standard errors
+_PRIOR, _PRIOR_DRAWS = 0.99, 4000  # the probability of the intervals of priors, found from so many draws
 _REPLICATES = 400  # the least number of draws of a left-out row
 
 
@@ -76,9 +84,14 @@ class Coverage(NamedTuple):
     nominal: float
 
     @property
+    def margin(self) -> float:
+        """By how much the share may differ from the nominal one: two standard errors and 3 points."""
+        return 2.0 * self.standard_error + _TOLERANCE
+
+    @property
     def passes(self) -> bool:
-        """Whether the share differs from the nominal one by at most two standard errors and 3 points."""
-        return abs(self.held - self.nominal) <= 2.0 * self.standard_error + _TOLERANCE
+        """Whether the share differs from the nominal one by no more than `margin`."""
+        return abs(self.held - self.nominal) <= self.margin
 
     def __str__(self) -> str:
         judged = "" if self.passes else ", too few" if self.held < self.nominal else ", too many"
@@ -91,15 +104,15 @@ class Certificate:
 
     Args:
         shares: For each quantity the share of its intervals that held the truth, by data set, (data_sets,).
-        left_out: How often the intervals of the real rows, each predicted from all others, held what was observed; None
-            if the model does not give it.
+        checks: What needs no new fit: how often the intervals of the real rows, each predicted from all others, held
+            what was observed, and those of the priors the hyperparameters.
         level: The probability of the intervals.
         law: What the truth was drawn from, in words.
         seconds: The seconds that it took.
     """
 
     shares: Mapping[str, np.ndarray]
-    left_out: Coverage | None
+    checks: Sequence[Coverage]
     level: float
     law: str
     seconds: float
@@ -111,12 +124,12 @@ class Certificate:
 
     @property
     def rows(self) -> list[Coverage]:
-        """The share of each quantity, the one of the real data last.
+        """The share of each quantity, those of the real data last.
 
         Intervals of one data set are dependent, so the standard error is that of the data sets' own shares.
         """
         found = [Coverage(name, *_mean_and_error(share), self.level) for name, share in self.shares.items()]
-        return found if self.left_out is None else [*found, self.left_out]
+        return [*found, *self.checks]
 
     @property
     def passes(self) -> bool:
@@ -168,8 +181,9 @@ def certify(
     * A truth from the prior (simulation-based calibration) tests the inference alone, whatever the data are.
     * A truth from another fit to the same rows tests whether this model's intervals hold what that model believes.
 
-    Besides, each real row is predicted from all others. Intervals of these predictions, which need no new fit, hold too
-    few or too many rows if the prior does not fit the data.
+    Two checks of the real data need no new fit. Each row is predicted from all others: the intervals hold too few or
+    too many rows if the model does not fit the data. And of each hyperparameter, the draws are counted that the central
+    99 % of its prior hold: if they are few, the prior contradicts the data.
 
     The first data set is slower because programs are compiled. The second one tells how long the others take, which is
     written to the error stream before they start. They run in as many threads as there are cores.
@@ -201,10 +215,10 @@ def certify(
     """
     start = time.perf_counter()
     fit = fit_of(fit) or fit  # type: ignore[assignment]  # of an estimator
-    source = _check(fit, law)
+    source = _source(fit, law)
     count(data_sets, "data_sets", 2)
     between(level, "level", 0, 1, ends=False)
-    draw_key, run_key = jax.random.split(rng_key)
+    draw_key, run_key, prior_key = jax.random.split(rng_key, 3)
     study = _Study(
         dataclasses.replace(fit, inference=_quiet(fit.inference)),
         source,
@@ -217,7 +231,8 @@ def certify(
     )
     shares = _run(study, level, data_sets, progress)
     words = f"the {law} of this fit" if isinstance(law, str) else f"another fit, {source!r}"
-    return Certificate(shares, _left_out(fit, level), level, words, time.perf_counter() - start)
+    checks = [*_left_out(fit, level), *_in_priors(prior_key, fit)]
+    return Certificate(shares, checks, level, words, time.perf_counter() - start)
 
 
 class _Truth(NamedTuple):
@@ -286,8 +301,8 @@ class _Study:
         scores = (np.asarray(truth.values) - mean) / np.sqrt(np.maximum(variance, np.finfo(variance.dtype).tiny))
         found = {"values of the function": special.ndtr(scores).mean(axis=0)}
         if "noise_variance" in predicted:
-            drawn = fit.sample_predictive(keys[2], self.x, max(_REPLICATES, len(mean)))
-            found["new observations"] = _position(np.asarray(truth.observations), drawn.values)
+            again = fit.sample_predictive(keys[2], self.x, max(_REPLICATES, len(mean))).values
+            found["new observations"] = _position(np.asarray(truth.observations), again)
         if self.options is not None:
             known = _Known(fit.schema, data, truth.function)
             own, drawn = self._explain(known, keys[3]), self._explain(fit.thin(self.max_draws)[0], keys[4])
@@ -299,7 +314,7 @@ class _Study:
         assert self.options is not None
         request = ExplainRequest(predictor, **_split(self.options)).quiet()
         explanation = request.explain(self.x, rng_key)
-        if explanation.attrs.get("uncertainty") not in ("full", "function only") or "draw" not in explanation.values.dims:
+        if explanation.attrs.get("uncertainty") not in WHOLE or "draw" not in explanation.values.dims:
             raise TypeError(
                 "`options` must ask for contributions that are drawn from the whole posterior, as the explainer "
                 "'rkhs-shap' does by default; `explainer=None` certifies the predictions alone"
@@ -329,7 +344,7 @@ def _simulate(
     mean: the training rows again, or inducing points. Its values there determine the law of the Shapley values.
     """
     keys = jax.random.split(rng_key, 3)
-    process = model.posterior(sample, data)
+    process: Any = model.posterior(sample, data)
     kernel, likelihood, mean = process.kernel, process.likelihood, process.prior_mean
     points = process.function().points
     places = jnp.concatenate([points, data["x"], x])
@@ -347,23 +362,35 @@ def _simulate(
 def _run(study: _Study, level: float, data_sets: int, progress: bool) -> dict[str, np.ndarray]:
     """Return the shares of intervals that hold the truth, (data_sets,), by quantity."""
     found, seconds = [], 0.0
-    with alone_in_thread():  # the first compiles, the second shows how long one takes
-        for number in range(2):
-            end_if_asked()
-            start = time.perf_counter()
-            found.append(study.positions(number))
-            seconds = time.perf_counter() - start
     threads, others = num_cores(), data_sets - 2
-    if progress:
-        left = duration(seconds * math.ceil(others / threads))
-        tqdm.write(f"kpp: a certificate from {data_sets} data sets takes another {left}", file=sys.stderr)
-    further = functools.partial(_further, study)
-    found += map_numbers(further, others, name="data set", label="certificate", threads=threads, progress=progress)
+    with _without_warnings():
+        with alone_in_thread():  # the first compiles, the second shows how long one takes
+            for number in range(2):
+                start = time.perf_counter()
+                found.append(study.positions(number))
+                seconds = time.perf_counter() - start
+                end_if_asked()
+        if progress:
+            left = duration(seconds * math.ceil(others / threads))
+            tqdm.write(f"kpp: a certificate from {data_sets} data sets takes another {left}", file=sys.stderr)
+        bar: dict[str, Any] = {"name": "data set", "label": "certificate", "progress": progress}
+        found += map_numbers(functools.partial(_further, study), others, threads=threads, **bar)
     tail = 0.5 * (1.0 - level) - 1e-9  # a share of draws at the end is inside
     return {
         name: np.array([np.mean(np.abs(positions[name] - 0.5) <= 0.5 - tail) for positions in found])
         for name in found[0]
     }
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Leave out kpp's warnings meanwhile, which the fit of the user has given and each data set would repeat."""
+    level = _LOGGER.level
+    _LOGGER.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(level)
 
 
 def _further(study: _Study, number: int) -> dict[str, np.ndarray]:
@@ -375,17 +402,28 @@ def _quiet(inference: Any) -> Any:
     return dataclasses.replace(inference, progress=False) if hasattr(inference, "progress") else inference
 
 
-def _check(fit: Fit, law: Fit | str) -> Fit:
+def check_certifiable(model: Any, data: dict[str, Any], schema: Schema | None) -> None:
+    """Raise TypeError if a model of some data is none that `certify` takes.
+
+    Args:
+        model: The model.
+        data: The data that its `prepare` has returned.
+        schema: The schema of its points.
+    """
+    simple = isinstance(model, AbstractGPModel) and type(model).log_likelihood is AbstractGPModel.log_likelihood
+    if not simple or not model.has_function_posterior or schema is None or getattr(data.get("x"), "ndim", 0) != 2:
+        raise TypeError(
+            "a certificate needs a Gaussian process of one function of the rows of a table, such as "
+            f"kpp_models.GPRegression and kpp_models.GPClassification, got {type(model).__name__}"
+        )
+
+
+def _source(fit: Fit, law: Fit | str) -> Fit:
     """Return the fit whose model gives the truth, or raise because a fit or a law cannot be used."""
     source = fit if isinstance(law, str) else law
-    for one in (fit, source):
-        model = getattr(one, "model", None)
-        simple = isinstance(model, AbstractGPModel) and type(model).log_likelihood is AbstractGPModel.log_likelihood
-        if not simple or not one.has_function_posterior or one.schema is None or np.ndim(one.data.get("x")) != 2:
-            raise TypeError(
-                "a certificate needs a kpp.Fit of a Gaussian process of one function of the rows of a table, such as "
-                f"kpp_models.GPRegression and kpp_models.GPClassification, got a {type(model or one).__name__}"
-            )
+    for name, one in (("fit", fit), ("law", source)):
+        check_type(one, name, ["Fit"])
+        check_certifiable(one.model, one.data, one.schema)
     if isinstance(law, str):
         one_of(law, "law", ("posterior", "prior"))
     elif not np.array_equal(source.data["x"], fit.data["x"]):
@@ -394,7 +432,7 @@ def _check(fit: Fit, law: Fit | str) -> Fit:
 
 
 def _draws_of_law(rng_key: RngKey, source: Fit, prior: bool, num: int) -> dict[str, Array]:
-    """Return draws of all sites, from the prior or of the posterior, none of which is taken twice while others are left."""
+    """Return draws of all sites, from the prior or of the posterior, of which none is taken twice unless all are."""
     if prior:
         unobserved = {name: value for name, value in source.data.items() if name != "y"}
         return simulate(rng_key, source.model.numpyro_model, unobserved, num)[0]
@@ -404,19 +442,35 @@ def _draws_of_law(rng_key: RngKey, source: Fit, prior: bool, num: int) -> dict[s
     return {name: value.reshape(-1, *value.shape[2:])[picked] for name, value in source.draws.items()}
 
 
-def _left_out(fit: Fit, level: float) -> Coverage | None:
-    """Return how often the real rows are held by their intervals given all others; of labels, how often they are right."""
+def _left_out(fit: Fit, level: float) -> Iterator[Coverage]:
+    """Yield how often the real rows are in their intervals given all others, or how often their labels are right."""
     found = {name: value.reshape(-1, value.shape[-1]) for name, value in fit.map_draws(_held_out).items()}
     weights = _arviz.held_out_weights(np.asarray(found["density"]))
     if "position" in found:
         inside = np.abs(np.sum(weights * found["position"], axis=0) - 0.5) <= 0.5 * level
-        return Coverage("rows left out", float(inside.mean()), math.sqrt(level * (1 - level) / inside.size), level)
-    if "probability" in found:
+        yield Coverage("rows left out", float(inside.mean()), math.sqrt(level * (1 - level) / inside.size), level)
+    elif "probability" in found:
         ones = np.sum(weights * found["probability"], axis=0)
         right = np.mean((ones > 0.5) == (np.asarray(fit.data["y"]) > 0.5))
         error = math.sqrt(np.mean(ones * (1.0 - ones)) / ones.size)
-        return Coverage("labels of rows left out", float(right), error, float(np.maximum(ones, 1.0 - ones).mean()))
-    return None
+        yield Coverage("labels of rows left out", float(right), error, float(np.maximum(ones, 1.0 - ones).mean()))
+
+
+def _in_priors(rng_key: RngKey, fit: Fit) -> Iterator[Coverage]:
+    """Yield the share of the draws of hyperparameters that are in the central 99 % of their priors."""
+    known: dict[str, Any] = {}
+    for field in dataclasses.fields(fit.model):
+        known |= prior_sites(field.name, getattr(fit.model, field.name))
+    inside = []
+    for number, (name, prior) in enumerate(known.items()):
+        sampled = np.asarray(prior.sample(jax.random.fold_in(rng_key, number), (_PRIOR_DRAWS,)))
+        low, high = np.quantile(sampled, [0.5 - 0.5 * _PRIOR, 0.5 + 0.5 * _PRIOR], axis=0)
+        draws = np.asarray(fit.draws[name])
+        inside.append(np.mean((low <= draws) & (draws <= high), axis=(0, 1)).ravel())
+    if inside:
+        shares = np.concatenate(inside)
+        error = math.sqrt(_PRIOR * (1.0 - _PRIOR) / shares.size)
+        yield Coverage("hyperparameters in their priors", float(shares.mean()), error, _PRIOR)
 
 
 def _held_out(model: AbstractGPModel, sample: dict[str, Array], data: Mapping[str, Any]) -> dict[str, Array]:
@@ -432,7 +486,7 @@ def _held_out(model: AbstractGPModel, sample: dict[str, Array], data: Mapping[st
 
 
 def _mean_and_error(shares: Float[np.ndarray, " s"]) -> tuple[float, float]:
-    """Return the mean of shares and its standard error; of shares that are all 0 or 1, that of one more that differs."""
+    """Return the mean of shares and its standard error; if all are 0 or 1, the error is that of one more."""
     mean = float(np.mean(shares))
     spread = shares if 0.0 < mean < 1.0 else np.append(shares, 1.0 - mean)
     return mean, float(np.std(spread) / math.sqrt(len(shares)))
