@@ -58,7 +58,7 @@ SIMULATIONS = {
     **{
         f"certificate_{name}": Simulation(
             f"{ABOUT}, wrong prior: it passes all the same",
-            LAW.format(f"the model's priors but one, of {what}, a tenth of the true median"),
+            LAW.format(f"priors that are the model's but for the {what}, whose median the model takes to be a tenth"),
             ROWS,
             functools.partial(measure_verdict, shift=shift),
             12,
