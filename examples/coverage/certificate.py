@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 from numpyro import distributions as dist
 
 import kpp
-from examples.coverage.simulations import Intervals
+from examples.coverage.simulations import Intervals, Simulation
 from kpp.kernels import RBF
 from kpp_models import GPRegression
 
