@@ -35,6 +35,8 @@ from . import validation as validation
 from .api import explain as explain
 from .bags import Bags as Bags
 from .cache import enable_compile_cache as enable_compile_cache
+from .certificate import Certificate as Certificate
+from .certificate import certify as certify
 from .conversion import AbstractConverter as AbstractConverter
 from .conversion import as_gp_posterior as as_gp_posterior
 from .conversion import as_rkhs_function as as_rkhs_function

@@ -93,6 +93,11 @@ def psis(log_ratio: AnyArray) -> tuple[np.ndarray, float]:
     return smoothed - highest - np.log(np.sum(np.exp(smoothed - highest))), float(k)
 
 
+def held_out_weights(log_likelihood: AnyArray) -> np.ndarray:
+    """Return smoothed importance weights of s draws for each of n rows left out, from their log likelihoods, (s, n)."""
+    return np.exp([psis(-row)[0] for row in log_likelihood.T]).T
+
+
 def summary(
     data: xr.Dataset | _Groups, *, interval_probability: float = 0.94, var_names: list[str] | None = None
 ) -> Any:

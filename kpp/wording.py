@@ -1,4 +1,4 @@
-"""Words of messages and reports: the beginning of long lists and texts, and a warning that all grid searches share."""
+"""Words of messages and reports: long lists and texts, durations, and a warning that all grid searches share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["brief", "listed", "named", "warn_at_edge"]
+__all__ = ["brief", "duration", "listed", "named", "warn_at_edge"]
 
 _LOGGER = logging.getLogger("kpp")
 _FEWEST = 3  # values of a grid that has an inside
@@ -49,3 +49,11 @@ def warn_at_edge(chosen: Mapping[str, tuple[float, Any]]) -> None:
 def brief(text: object) -> str:
     """Return the beginning of a long text, such as the path or the formula in a message."""
     return textwrap.shorten(str(text), 400, placeholder=" ...")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text, such as "4.2 s" or "3 min 20 s"."""
+    if seconds < 99.5:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"

@@ -84,6 +84,7 @@ from kpp.gp.means import LinearMean as LinearMean
 from kpp.gp.means import check_mean_fits as check_mean_fits
 from kpp.gp.means import mean_field as mean_field
 from kpp.gp.model import AbstractGPModel as AbstractGPModel
+from kpp.gp.model import held_out_law as held_out_law
 from kpp.gp.newton import find_mode as find_mode
 from kpp.gp.newton import relative_change as relative_change
 from kpp.gp.newton import step_size as step_size

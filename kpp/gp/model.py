@@ -17,7 +17,7 @@ from kpp.posteriors import GPPosterior
 from kpp.priors import substitute
 from kpp.typing import Points, RngKey
 
-__all__ = ["AbstractGPModel"]
+__all__ = ["AbstractGPModel", "held_out_law"]
 
 Model = TypeVar("Model", bound="AbstractGPModel")
 
@@ -70,7 +70,7 @@ class AbstractGPModel(AbstractModel):
     def held_out_mean(self, sample: Sample, data: Data) -> Array:
         r"""Return :math:`E[y_i \mid y_{-i}]` for every i, under one draw: the means of the laws of `log_likelihood`."""
         posterior = self.posterior(sample, data)
-        mean, variance = _held_out_law(posterior, data)
+        mean, variance = held_out_law(posterior, data)
         predicted = posterior.likelihood.predict(mean, jnp.zeros_like(mean) if variance is None else variance)
         return predicted.get("response_mean", mean)
 
@@ -132,13 +132,13 @@ class AbstractGPModel(AbstractModel):
         return {"y": posterior.likelihood.draw_again(rng_key, law, self.variance_scale(posterior, x))}
 
 
-def _held_out_law(posterior: ConditionedProcess, data: Data) -> tuple[Array, Array | None]:
+def held_out_law(posterior: ConditionedProcess, data: Data) -> tuple[Array, Array | None]:
     """Return mean and variance of the latent value of every observation given all others, or given drawn values."""
     return moments_in_blocks(posterior.moments, data["x"])[:2] if posterior.held_out is None else posterior.held_out()
 
 
 def _log_likelihood(posterior: ConditionedProcess, data: Data) -> dict[str, Array]:
-    mean, variance = _held_out_law(posterior, data)
+    mean, variance = held_out_law(posterior, data)
     if variance is None:
         return {"y": posterior.likelihood.log_density(mean)}
     return {"y": posterior.likelihood.marginal_log_density(mean, variance)}

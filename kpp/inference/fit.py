@@ -297,6 +297,15 @@ class Fit:
         shared = (f, self._arguments, self.data, arguments)
         return unflatten_draws(run(flatten_draws(self.draws), self._numbers, shared), self._shape)
 
+    def thin(self, max_draws: int) -> tuple[Fit, np.ndarray]:
+        """Keep at most `max_draws` draws, evenly spaced from the first to the last of each chain.
+
+        Each chain keeps at least one. The fit is returned with the positions of the draws, the same for all chains.
+        """
+        num_kept = max(1, min(self.num_draws, max_draws // self.num_chains))
+        kept = np.linspace(0, self.num_draws - 1, num_kept).round().astype(int)
+        return self._replace_draws({site: values[:, kept] for site, values in self.draws.items()}, self.state), kept
+
     def sample(self, rng_key: RngKey, num_samples: int) -> Fit:
         """Make new draws from the approximate posterior that Laplace or SVI has found.
 

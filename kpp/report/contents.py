@@ -126,6 +126,7 @@ class ReportContents:
         provenance: Facts about the computation, by name.
         versions: Versions of the packages.
         source: The text of the study file.
+        certificate: What `kpp.certify` found, as a sentence; empty if it was not asked.
     """
 
     title: str
@@ -151,3 +152,4 @@ class ReportContents:
     provenance: Mapping[str, str]
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    certificate: str = ""

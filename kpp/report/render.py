@@ -70,6 +70,7 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
         "convergence": convergence,
         "inference_sentence": contents.inference,
         "check_sentence": _check_sentence(contents),
+        "certificate": contents.certificate,
         "loo": contents.loo,
         "loo_sentence": _loo_sentence(contents),
         "provenance": list(contents.provenance.items()),

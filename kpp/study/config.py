@@ -1,7 +1,7 @@
 """Study files: the data, the model, the inference, and what to explain.
 
-A study is a TOML file with the sections [study], [data], [model], [inference], [explainer] and [report]. It is read and
-checked completely before any slow computation; an error message names the key.
+A study is a TOML file with the sections [study], [data], [model], [inference], [explainer], [certificate] and [report].
+It is read and checked completely before any slow computation; an error message names the key.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kpp.study.section import Rows, Section
 
 __all__ = [
     "SECTIONS",
+    "CertificateConfig",
     "ExplainerConfig",
     "InferenceConfig",
     "ReportConfig",
@@ -60,6 +61,17 @@ class ExplainerConfig:
 
 
 @dataclass(frozen=True)
+class CertificateConfig:
+    """The section [certificate].
+
+    Attributes:
+        data_sets: How many data sets are simulated to measure the intervals of the study (`kpp.certify`); 0 for none.
+    """
+
+    data_sets: int = 0
+
+
+@dataclass(frozen=True)
 class ReportConfig:
     """The section [report].
 
@@ -82,6 +94,7 @@ class StudyConfig:
         model: The model, in the format of `kpp.serialization`.
         inference: The section [inference].
         explainer: The section [explainer].
+        certificate: The section [certificate].
         report: The section [report].
         source: The text of the file.
     """
@@ -92,6 +105,7 @@ class StudyConfig:
     model: Mapping[str, Any]
     inference: InferenceConfig
     explainer: ExplainerConfig
+    certificate: CertificateConfig
     report: ReportConfig
     source: str
 
@@ -141,7 +155,7 @@ def parse_study(text: str, *, folder: Path = Path(), title: str = "study") -> St
         hint = "; a path with backslashes stands in single quotes, 'C:\\data\\table.csv'" if "\\" in text else ""
         raise StudyError(f"not valid TOML: {error}{hint}") from error
     whole = Section(table, "study file")
-    sections = {name: whole.get(name, {}) for name in ("study", "inference", "explainer", "report")}
+    sections = {name: whole.get(name, {}) for name in ("study", "inference", "explainer", "certificate", "report")}
     for name in ("data", "model"):
         sections[name] = whole.get(name, None)
     for key in whole.rest():
@@ -183,6 +197,15 @@ def _explainer(section: Section) -> ExplainerConfig:
     return ExplainerConfig(config.name, config.instances, config.background, config.max_draws, section.rest())
 
 
+def _certificate(section: Section) -> CertificateConfig:
+    what = "the number of data sets that are simulated to measure the intervals of the study, 2 or more, or 0 for none"
+    number = section.count("data_sets", 0, 0, what)
+    if number == 1:
+        raise StudyError(f"certificate.data_sets must be {what}, got 1")
+    section.finish()
+    return CertificateConfig(number)
+
+
 def _report(section: Section) -> ReportConfig:
     what = "the explained rows with a plot of their own"
     config = ReportConfig(waterfalls=section.rows("waterfalls", _DEFAULT_WATERFALLS, what, least=0))
@@ -197,5 +220,6 @@ SECTIONS: dict[str, Callable[[Section], Any]] = {
     "model": _model,
     "inference": _inference,
     "explainer": _explainer,
+    "certificate": _certificate,
     "report": _report,
 }

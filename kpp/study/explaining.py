@@ -1,4 +1,4 @@
-"""Parts of the explanation of a study: thinned draws, a rehearsal before the fit, and the rows of waterfall plots."""
+"""Parts of the explanation of a study: a rehearsal before the fit, and the rows of waterfall plots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import xarray as xr
 
 from kpp.explanations import Explanation
 from kpp.functions import RKHSFunction
-from kpp.inference import AbstractModel, Fit
+from kpp.inference import AbstractModel
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.priors import prior_sites, substitute
@@ -21,7 +21,7 @@ from kpp.study.section import Rows
 from kpp.tables import Schema
 from kpp.typing import RngKey
 
-__all__ = ["Rehearsal", "rehearsal", "thin", "waterfall_positions"]
+__all__ = ["Rehearsal", "rehearsal", "waterfall_positions"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,16 +48,6 @@ class Rehearsal:
         """Return probabilities."""
         probability = scipy.special.expit(np.asarray(self.tiny(np.asarray(x))))
         return xr.Dataset({"probability": (("chain", "draw", "instance"), probability[None, None])})
-
-
-def thin(fit: Fit, max_draws: int) -> tuple[Fit, np.ndarray]:
-    """Keep at most `max_draws` draws of a fit, evenly spaced from the first to the last of each chain.
-
-    Each chain keeps at least one. The fit is returned with the positions of the draws, the same for all chains.
-    """
-    num_kept = max(1, min(fit.num_draws, max_draws // fit.num_chains))
-    kept = np.linspace(0, fit.num_draws - 1, num_kept).round().astype(int)
-    return dataclasses.replace(fit, draws={site: values[:, kept] for site, values in fit.draws.items()}), kept
 
 
 def rehearsal(rng_key: RngKey, model: AbstractModel, points: np.ndarray, schema: Schema) -> Rehearsal | None:

@@ -67,9 +67,8 @@ def _r_squared(fit: Fit, data: StudyData, groups: Mapping[str, xr.Dataset]) -> f
     center, scale = data.standardization.target_center, data.standardization.target_scale
     means = center + scale * np.asarray(fit.map_draws(_held_out_mean)).reshape(-1, data.y.size)
     (densities,) = groups["log_likelihood"].data_vars.values()
-    log_ratios = -densities.transpose("chain", "draw", ...).values.reshape(means.shape)
-    weights = np.exp([_arviz.psis(ratios)[0] for ratios in log_ratios.T])
-    errors = data.y - np.sum(weights.T * means, axis=0)
+    weights = _arviz.held_out_weights(densities.transpose("chain", "draw", ...).values.reshape(means.shape))
+    errors = data.y - np.sum(weights * means, axis=0)
     others = (data.y.sum() - data.y) / (data.y.size - 1)
     return float(1.0 - np.sum(errors**2) / np.sum((data.y - others) ** 2))
 

@@ -93,7 +93,7 @@ class KeptFit:
 def kept_fit(output: Path, config: StudyConfig, data: StudyData) -> KeptFit:
     """Return the place of the kept fit for an output folder, with the digests of a study and its data.
 
-    [explainer] and [report] do not change the fit, so they may be changed before the run goes on.
+    [explainer], [certificate] and [report] do not change the fit, so they may be changed before the run goes on.
     """
     table = hashlib.sha256(json.dumps(data.schema.to_json()).encode())
     for array in jax.tree.leaves((data.x, data.y, data.training, {n: f.to_numpy() for n, f in data.options.items()})):

@@ -17,6 +17,7 @@ import xarray as xr
 from kpp import _arviz, netcdf
 from kpp.api import explain
 from kpp.batching import progress_bar
+from kpp.certificate import WHOLE, Certificate, certify, check_certifiable
 from kpp.explanations import Explanation
 from kpp.inference import AbstractInference, AbstractModel, Fit
 from kpp.preferences import Matches
@@ -27,15 +28,16 @@ from kpp.study.config import StudyConfig
 from kpp.study.data import StudyData, as_json, choose_rows
 from kpp.study.errors import StudyError, blame
 from kpp.study.explainer_plan import ExplainerPlan
-from kpp.study.explaining import rehearsal, thin, waterfall_positions
+from kpp.study.explaining import rehearsal, waterfall_positions
 from kpp.study.held_out import leave_one_out
 from kpp.study.kept_fit import KeptFit, kept_fit
 from kpp.study.kinds import read_data
 from kpp.study.output import check_output, output_folder
-from kpp.study.stages import Stages, duration
+from kpp.study.stages import Stages
 from kpp.study.study_fit import FIT_FILE, save_fit
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
 from kpp.typing import RngKey
+from kpp.wording import duration
 
 __all__ = ["run_study"]
 
@@ -70,11 +72,12 @@ def run_study(
         output: The folder for the results; its parents are created if needed.
         overwrite: Whether the results of an earlier study in that folder may be replaced.
         resume: Whether to go on from the fit that an interrupted run into the same folder has kept. Only [explainer],
-            [report] and the title may have changed since.
+            [certificate], [report] and the title may have changed since.
         progress: Whether to show the stages, their times and progress bars.
 
     Returns:
-        The folder, which holds posterior.nc, explanation.nc, fit.nc, summary.csv and report.html.
+        The folder, which holds posterior.nc, explanation.nc, fit.nc, summary.csv and report.html; certificate.csv too
+        if the study asks for it.
 
     Raises:
         StudyError: If the study, its data or the output folder is invalid, or there is no fit to go on from; as much as
@@ -82,7 +85,8 @@ def run_study(
     """
     output = Path(output)
     check_output(output, overwrite)
-    stages = Stages(("read", "fit", "explanation", "predictions", "report"), show=progress)
+    certificate = ("certificate",) if config.certificate.data_sets else ()
+    stages = Stages(("read", "fit", "explanation", *certificate, "predictions", "report"), show=progress)
     with stages.stage("read", announce=False):  # so an error in the input is the only line
         plan = _plan(config, progress)
     kept = kept_fit(output, config, plan.data)
@@ -123,6 +127,11 @@ def _write_folder(folder: Path, plan: _Plan, fit: Fit, stages: Stages) -> None:
     """Explain a fit and write the files."""
     with blame("[explainer]"), stages.stage("explanation"):
         explanation = _explain(plan, fit)
+    certificate = None
+    if plan.config.certificate.data_sets:
+        with blame("[certificate]"), stages.stage("certificate"):
+            certificate = _certify(plan, fit, explanation)
+            certificate.to_pandas().to_csv(folder / "certificate.csv")
     with stages.stage("predictions"):
         groups = groups_in_original_units(_arviz.groups(fit.idata), plan.data)
         _write_results(folder, plan, fit, groups, explanation)
@@ -132,6 +141,8 @@ def _write_folder(folder: Path, plan: _Plan, fit: Fit, stages: Stages) -> None:
             stages.say(f"{FIT_FILE}, from which new rows could be predicted, can't be written: {error}")
         groups.setdefault("posterior", xr.Dataset())  # ArviZ drops the empty group of a model without priors
         contents = _report_contents(plan, fit, groups, explanation, stages.seconds)
+        if certificate is not None:
+            contents = dataclasses.replace(contents, certificate=certificate.sentence())
     with stages.stage("report"):
         html = render_report(contents, progress=_bar("report", plan.progress))
         (folder / "report.html").write_text(html, encoding="utf-8")
@@ -152,12 +163,15 @@ def _plan(config: StudyConfig, progress: bool) -> _Plan:
     model = build_model(complete_model(config.model, data.fields))
     said = "" if data.classes is None else f"data.target: the column {data.target_name!r} has two classes; "
     with blame(f"{said}[model]"):
-        prepared, _, _ = model.prepare(*data.training_data(), **data.options)
+        prepared, arrays, schema = model.prepare(*data.training_data(), **data.options)
         _check_order_of_classes(model, data)
+    if config.certificate.data_sets:
+        with blame("[certificate]"):
+            check_certifiable(prepared, arrays, schema)
     inference = build_inference(config.inference)
     if not progress:
         inference = dataclasses.replace(inference, progress=False)  # type: ignore[call-arg]  # every one has the field
-    names = ("fit", "explain", "predict", "prior")
+    names = ("fit", "explain", "predict", "prior", "certify")
     keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
     with blame("[explainer]"):
         _rehearse(keys["explain"], prepared, data, explainer)
@@ -186,7 +200,7 @@ def _fit(plan: _Plan) -> Fit:
 
 
 def _explain(plan: _Plan, fit: Fit) -> Explanation:
-    thinned, kept = thin(fit, plan.config.explainer.max_draws)
+    thinned, kept = fit.thin(plan.config.explainer.max_draws)
     background = None if plan.background is None else plan.data.background(plan.background)
     arguments = plan.explainer.arguments(background, progress=plan.progress)
     explanation = explain(thinned, plan.data.instances(plan.instances), rng_key=plan.keys["explain"], **arguments)
@@ -203,6 +217,22 @@ def _explain(plan: _Plan, fit: Fit) -> Explanation:
         study=plan.config.source,
     )
     return explanation
+
+
+def _certify(plan: _Plan, fit: Fit, explanation: Explanation) -> Certificate:
+    """Measure the intervals of the study; those of the predictions alone if the contributions lack a part of theirs."""
+    background = None if plan.background is None else plan.data.background(plan.background)
+    whole = explanation.attrs.get("uncertainty") in WHOLE and "draw" in explanation.values.dims
+    arguments = plan.explainer.arguments(background) if whole else {"explainer": None}
+    return certify(
+        plan.keys["certify"],
+        fit,
+        plan.data.instances(plan.instances),
+        data_sets=plan.config.certificate.data_sets,
+        max_draws=plan.config.explainer.max_draws,
+        progress=plan.progress,
+        **arguments,
+    )
 
 
 def _write_results(

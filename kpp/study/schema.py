@@ -32,7 +32,7 @@ _KERNEL, _VALUE = {"$ref": "#/definitions/kernel"}, {"$ref": "#/definitions/valu
 
 def study_schema() -> Schema:
     """Return the JSON Schema (draft 7) of study files, for the installed plugins."""
-    sections = {name: _section(name) for name in ("study", "report")}
+    sections = {name: _section(name) for name in ("study", "certificate", "report")}
     sections["data"] = {"oneOf": [_section("data", kind=kind) for kind in KINDS]}
     models = registry.models()
     sections["model"] = {"oneOf": [_named(name, cls, optional=DECIDED_FIELDS) for name, cls in models.items()]}

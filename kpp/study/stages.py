@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from tqdm import tqdm
 
 from kpp.signals import end_if_asked
+from kpp.wording import duration
 
-__all__ = ["Stages", "duration"]
+__all__ = ["Stages"]
 
 
 class Stages:
@@ -44,11 +45,3 @@ class Stages:
         if self._show:
             tqdm.write(f"kpp: {line}", file=sys.stderr)
             sys.stderr.flush()
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text, such as "4.2 s" or "3 min 20 s"."""
-    if seconds < 99.5:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"

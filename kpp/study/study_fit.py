@@ -20,7 +20,6 @@ from kpp.inference import Fit
 from kpp.inference.storage import read_parts
 from kpp.preferences import Matches
 from kpp.study.data import Standardization, StudyData, as_json
-from kpp.study.explaining import thin
 from kpp.study.units import values_in_original_units
 from kpp.tables import Schema
 
@@ -98,7 +97,7 @@ class StudyFit:
     @property
     def thinned(self) -> Fit:
         """The fit with the draws that the study has explained."""
-        return self.fit if self.max_draws is None else thin(self.fit, self.max_draws)[0]
+        return self.fit if self.max_draws is None else self.fit.thin(self.max_draws)[0]
 
     def predict(self, table: pd.DataFrame, *, unseen: str = "error") -> pd.DataFrame:
         """Predict the target for new rows, averaged over all draws.

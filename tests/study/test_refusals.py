@@ -21,6 +21,10 @@ FILE = {
     "unknown key": (("seed = 3", "sead = 3"), ["[study]", "'sead'", "did you mean 'seed'"]),
     "misspelt target": (("target =", "traget ="), ["data.target is missing", "'traget'"]),
     "target no text": (('target = "price & tax"', "target = 3"), ["data.target", "got 3"]),
+    "one simulated data set": (
+        ("[explainer]", "[certificate]\ndata_sets = 1\n\n[explainer]"),
+        ["certificate.data_sets", "2 or more", "got 1"],
+    ),
     "negative seed": (("seed = 3", "seed = -3"), ["study.seed", "-3"]),
     "no such file": (("rooms.csv", "room.csv"), ["data.path", "room.csv"]),
     "unknown format": (("rooms.csv", "study.toml"), ["data.path", ".parquet"]),

@@ -177,7 +177,8 @@ def single(tmp_path_factory, finished):
     text = finished.study.read_text(encoding="utf-8")
     start, end = text.index("[inference]"), text.index("[explainer]")
     text = text[:start] + '[inference]\nname = "MAP"\n' + text[end:].replace("[0, 7, 19]", "3")
-    config = parse_study(text + "[report]\nwaterfalls = 1\n", folder=finished.study.parent)
+    text += "[report]\nwaterfalls = 1\n[certificate]\ndata_sets = 2\n"
+    config = parse_study(text, folder=finished.study.parent)
     folder = tmp_path_factory.mktemp("single")
     return [run_study(config, folder / name, progress=False) for name in ("first", "second")]
 
@@ -187,6 +188,9 @@ def test_the_same_seed_gives_the_same_numbers(single):
     first, second = (kpp.Explanation.load(folder / "explanation.nc") for folder in single)
     assert first.dataset.coords["instance"].values.tolist() == second.dataset.coords["instance"].values.tolist()
     np.testing.assert_array_equal(first.values, second.values)
+    first, second = (pd.read_csv(folder / "certificate.csv", index_col=0) for folder in single)
+    pd.testing.assert_frame_equal(first, second)
+    assert {"values of the function", "new observations", "Shapley values", "rows left out"} < set(first.index)
 
 
 @pytest.mark.slow
@@ -195,6 +199,8 @@ def test_a_single_best_value_is_reported_as_such(single):
     words = " ".join(" ".join(page.text).split())
     assert "one best value each" in words
     assert "it needs at least 100 posterior draws, and there are 1" in words
+    assert "The intervals of this study held" in words
+    assert "2 data sets were simulated from the posterior of this fit" in words
     assert page.tags.count("details") == 1
     assert pd.read_csv(single[0] / "summary.csv")["mean"].notna().all()
 
