@@ -194,8 +194,14 @@ def of_observed(about: str, what: str, observed: Observed, inference: str, known
 
 LAPLACE = by(WIDE_GP, "laplace")
 STEP = (
-    "functions of an RBF kernel are smooth, so intervals of the mean near the step are too narrow; the estimated noise "
-    "is larger there, so those of new observations hold."
+    "functions of an RBF kernel are smooth, so intervals of the mean near the step are too narrow; the noise "
+    "variance is estimated to be larger, so those of new observations hold."
+)
+RANK = (
+    "functions of short lengthscales need more inducing points or random features: with 80 rows, take the exact model."
+)
+COUNTED = (
+    "intervals of counts end at whole numbers, so they hold at least their nominal share, and more of small counts."
 )
 REGRESSOR = "its default is `kpp.MAP`, which fixes the hyperparameters at one value; give `inference=kpp.Laplace()`."
 SIMULATIONS = {
@@ -206,12 +212,12 @@ SIMULATIONS = {
     "prediction_step": of_numbers("GPRegression by `kpp.Laplace`, step", "step", 80, LAPLACE, STEP),
     "prediction_regressor": of_numbers("`GPRegressor` with its defaults", "sines", 80, fit_regressor, REGRESSOR),
     "prediction_ridge": of_numbers("`KernelRidge` with `select`", "sines", 80, fit_ridge),
-    "prediction_svi": of_numbers("30 inducing points by `kpp.SVI`", "wide", 80, by(INDUCING, "svi")),
+    "prediction_svi": of_numbers("30 inducing points by `kpp.SVI`", "wide", 80, by(INDUCING, "svi"), RANK),
     "prediction_natural_gradient": of_numbers(
-        "30 inducing points by `kpp.NaturalGradient`", "wide", 80, by(INDUCING, "natural_gradient")
+        "30 inducing points by `kpp.NaturalGradient`", "wide", 80, by(INDUCING, "natural_gradient"), RANK
     ),
     "prediction_features": of_numbers(
-        "120 random Fourier features by `kpp.Laplace`", "wide", 80, by(FEATURES, "laplace")
+        "120 random Fourier features by `kpp.Laplace`", "wide", 80, by(FEATURES, "laplace"), RANK
     ),
     "prediction_labels_laplace": of_observed("GPClassification", "labels whose log-odds come", LABEL, "laplace"),
     "prediction_labels_nuts": of_observed(
@@ -221,6 +227,6 @@ SIMULATIONS = {
         "nuts",
     ),
     "prediction_classes": of_observed("Three classes", "labels of three classes whose scores come", CLASSES, "nuts"),
-    "prediction_counts": of_observed("Counts", "counts whose log-rates minus 1 come", COUNTS, "laplace"),
+    "prediction_counts": of_observed("Counts", "counts whose log-rates minus 1 come", COUNTS, "laplace", COUNTED),
     "prediction_levels": of_observed("Levels", "three levels in an order whose latent values come", LEVELS, "laplace"),
 }
