@@ -22,7 +22,7 @@ import numpy as np
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
 # A module for each kind of interval, in the order of the page. It has a title, `TITLE`, and a table, `SIMULATIONS`.
-KINDS = ("predictions",)
+KINDS = ("predictions", "aggregates", "preferences")
 STACK = ("kpp", "jax", "numpyro", "numpy")
 
 
