@@ -144,6 +144,10 @@ NOISY = (
     RULE + " `conformal_check` compares with explanations that have the error of the explainer, so that intervals for "
     "the exact values stay too narrow."
 )
+ONE_SCALE = (
+    "one lengthscale and one variance serve the middle of the features and their tails, where errors are larger; most "
+    "rows lie in the middle, with intervals that are too wide. `conformal_check` with `widen` corrects them."
+)
 PROCESSES: dict[str, tuple[str, Any, Truth, Callable[..., Any], str]] = {
     "gpec": ("GPEC over exact Shapley values", KernelSHAP, interventional, BY_RULE, RULE),
     "gpec_evidence": (
@@ -153,7 +157,7 @@ PROCESSES: dict[str, tuple[str, Any, Truth, Callable[..., Any], str]] = {
         BY_EVIDENCE,
         "",
     ),
-    "gpec_naive": ("NaiveGP over exact Shapley values", KernelSHAP, interventional, NaiveGP, ""),
+    "gpec_naive": ("NaiveGP over exact Shapley values", KernelSHAP, interventional, NaiveGP, ONE_SCALE),
     "gpec_bayes_shap": ("GPEC over BayesSHAP", BayesSHAP, interventional, BY_RULE, NOISY),
     "gpec_bayes_lime": ("GPEC over BayesLIME", BayesLIME, slopes_around, BY_RULE, NOISY),
     "gpec_posterior": (
