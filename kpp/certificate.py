@@ -1,6 +1,6 @@
 r"""`kpp.certify`: how often the intervals of a fit and of its explanation hold the truth, for data like the user's.
 
-A truth is drawn from a law: hyperparameters, a function at all training rows and explained rows, and its Shapley
+A truth is drawn from a law: hyperparameters, a function at the training rows and the explained rows, and its Shapley
 values. Data are drawn from the truth by the model's likelihood, the model is fitted to them and explained as the user
 does, and the intervals that hold the truth are counted.
 
@@ -43,6 +43,7 @@ from kpp.gp import (
     draw_gaussian,
     draw_joint,
     held_out_law,
+    moments_in_blocks,
     prior_factor,
 )
 from kpp.inference import Fit
@@ -340,23 +341,27 @@ def _simulate(
 ) -> _Truth:
     """Draw a function under one draw of the hyperparameters, and observations.
 
-    The function is drawn at the n training rows, the p explained rows, and the points that determine the posterior
-    mean: the training rows again, or inducing points. Its values there determine the law of the Shapley values.
+    The function is drawn at the p explained rows and at the points that determine the posterior mean: the training
+    rows, or inducing points. Its values at these points determine the law of the Shapley values, and the values at the
+    training rows; what inducing points do not explain there is independent, as in the model.
     """
-    keys = jax.random.split(rng_key, 3)
+    keys = jax.random.split(rng_key, 4)
     process: Any = model.posterior(sample, data)
     kernel, likelihood, mean = process.kernel, process.likelihood, process.prior_mean
     points = process.function().points
-    places = jnp.concatenate([points, data["x"], x])
+    places = jnp.concatenate([points, x])
     scale = jnp.mean(kernel.diagonal(places))
     if prior:
         values = draw_gaussian(keys[0], jnp.broadcast_to(mean, len(places)), kernel.gram(places), scale)
     else:
         values = draw_joint(keys[0], process.joint(places), scale)
-    at_points, at_rows, at_x = jnp.split(values, [len(points), len(points) + len(data["x"])])
+    at_points, at_x = jnp.split(values, [len(points)])
     white = solve_lower(prior_factor(kernel.gram(points)), at_points - mean)
-    known = condition_on_values(kernel, points, white, likelihood, mean).posterior()
-    return _Truth(at_x, likelihood.draw(keys[1], at_x), likelihood.draw_observed(keys[2], at_rows), known)
+    known = condition_on_values(kernel, points, white, likelihood, mean)
+    law = moments_in_blocks(known.moments, data["x"])
+    at_rows = law.mean + jnp.sqrt(law.variance) * jax.random.normal(keys[3], law.mean.shape, law.mean.dtype)
+    y = likelihood.draw_observed(keys[2], at_rows)
+    return _Truth(at_x, likelihood.draw(keys[1], at_x), y, known.posterior())
 
 
 def _run(study: _Study, level: float, data_sets: int, progress: bool) -> dict[str, np.ndarray]:

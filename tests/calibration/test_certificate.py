@@ -157,6 +157,16 @@ def test_a_right_model_passes_and_a_wrong_one_fails(fit):
 
 
 @pytest.mark.slow
+def test_inducing_points_determine_the_truth():
+    """With an inducing point at every row the function at the rows is that at these points, and so are the data."""
+    model = GPRegression(KERNEL, noise_variance=1e-8, latent="inducing", inducing_points=X)
+    fit = fitted(model)
+    truth = _simulate(jax.random.key(1), fit.model, {}, fit.data, ROWS, True)
+    np.testing.assert_allclose(truth.y, truth.function.mean(X), atol=1e-3)
+    assert kpp.certify(jax.random.key(5), fit, ROWS, data_sets=2, **OPTIONS).data_sets == 2
+
+
+@pytest.mark.slow
 def test_a_classifier_is_certified_by_its_labels():
     prior = dist.LogNormal(0.0, 0.3)
     fit = fitted(GPClassification(RBF(prior, variance=prior)), (Y > 0).astype(float))
