@@ -14,6 +14,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from kpp import registry
+from kpp.arguments import handed_out
 from kpp.study.schema import study_schema
 
 PACKAGES = {
@@ -57,8 +58,8 @@ OURS = tuple(sorted({name.partition(".")[0] for names in PACKAGES.values() for n
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """Return the names that a module offers: those of `__all__`, or those that were made in our packages."""
-    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    """Return the classes and functions of ours that a module hands out, except hooks."""
+    names = handed_out(vars(module))
     return sorted(name for name in names if is_ours(getattr(module, name)) and not name.startswith("register_"))
 
 

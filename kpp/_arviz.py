@@ -15,8 +15,6 @@ import xarray as xr
 
 from kpp.typing import AnyArray
 
-__all__ = ["MAJOR", "from_groups", "group", "group_names", "groups", "loo", "loo_numbers", "psis", "summary"]
-
 MAJOR = int(importlib.metadata.version("arviz").split(".")[0])
 _FEWEST = 30  # draws for an estimate of the tail of importance weights
 _DIAGNOSTICS = ["mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"]

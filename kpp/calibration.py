@@ -29,16 +29,6 @@ from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
 from kpp.validation import as_finite_array, between, count
 
-__all__ = [
-    "CalibrationResult",
-    "UniformityTest",
-    "rank_statistics",
-    "simulate",
-    "simulation_based_calibration",
-    "uniform_band",
-    "uniformity_test",
-]
-
 NumpyroModel = Callable[..., Any]
 Values = dict[str, jax.Array]
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kpp.registry import PluginRecord
     from kpp.testing import Case
 
-__all__ = ["main"]
-
 # Commands in other modules: module, attribute, and the line for `kpp --help`, which must not import them.
 _ELSEWHERE = {
     "explain": ("kpp.jobs.command", "explain", "Explain the rows of a large file by a saved fit or a study."),

@@ -18,8 +18,6 @@ from collections.abc import Mapping
 
 import pluggy
 
-__all__ = ["hookimpl"]
-
 #: The name of the project for pluggy, and the group of entry points.
 GROUP = "kpp"
 

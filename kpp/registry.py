@@ -30,25 +30,6 @@ import pluggy
 from kpp import hookspecs
 from kpp.signals import end_if_asked, raised_by_signal
 
-__all__ = [
-    "KINDS",
-    "PluginError",
-    "PluginRecord",
-    "PluginWarning",
-    "converters",
-    "embeddings",
-    "explainers",
-    "get",
-    "inferences",
-    "kernels",
-    "models",
-    "name_of",
-    "owner_of",
-    "plugins",
-    "refresh",
-    "value_functions",
-]
-
 #: The kinds of objects that can be registered; the hook of a kind is `register_<kind>`.
 KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models", "inferences", "converters")
 

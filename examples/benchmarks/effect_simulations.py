@@ -11,8 +11,6 @@ import pandas as pd
 from kpp.causal import CausalDAG
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood, PoissonLikelihood
 
-__all__ = ["SIMULATIONS", "Simulation"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:

@@ -16,8 +16,6 @@ from kpp.games import has_product_terms
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.posteriors import GPPosterior
 
-__all__ = ["average_laws", "split_factors"]
-
 
 @eqx.filter_jit
 def average_laws(

@@ -18,8 +18,6 @@ from kpp.inference import AbstractInference, Fit
 from kpp.typing import RngKey
 from kpp.validation import count
 
-__all__ = ["causal_effect"]
-
 
 def causal_effect(
     rng_key: RngKey,

@@ -25,8 +25,6 @@ from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
-__all__ = ["average_derivative_laws", "average_response_derivatives", "refuse_rough"]
-
 # A step in units of the column's spread, and the largest error of a variance that rounding makes, in units of it.
 _STEP = 1e-3
 _ROUNDING = 1e-9

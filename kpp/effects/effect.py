@@ -21,8 +21,6 @@ from kpp.wording import named
 if TYPE_CHECKING:
     from kpp.effects.study import EffectStudy
 
-__all__ = ["CausalEffect", "curve_dataset"]
-
 # Fewer effective rows than this are warned about.
 _FEW_ROWS = 10
 # A message lists no more values of a curve than these.

@@ -28,8 +28,6 @@ from kpp.validation import as_targets, check_same_rows, positive, warn_if_float3
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["InstrumentalMean", "InstrumentalRegression", "instrumental_effect", "instrumental_regression"]
-
 _GRID = np.logspace(0, -8, 17)  # the regularizations tried, the largest first: it is taken if none is credible
 _CREDIBLE = 10.0  # the largest prior variance of f, in variances of y; 1 gives too narrow intervals
 _CONSTANT = 100.0  # the variance of a constant in the regressions on instruments, so that it is hardly penalized

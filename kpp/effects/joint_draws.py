@@ -26,8 +26,6 @@ from kpp.memory import check_count, check_memory
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
-__all__ = ["Grid", "at_settings", "draw_over_grid", "make_grid", "root"]
-
 
 class Grid(NamedTuple):
     """Different values of a column times different rows; the pairs of interest and the points of a posterior are there.

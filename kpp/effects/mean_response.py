@@ -7,8 +7,6 @@ from jaxtyping import Array, Float
 
 from kpp.gp import AbstractPointwiseLikelihood
 
-__all__ = ["mean_is_latent", "mean_response"]
-
 
 def mean_is_latent(likelihood: object) -> bool:
     """Return whether the mean of an observation is the latent value, as it is for numbers with noise around it."""

@@ -17,8 +17,6 @@ from kpp.typing import RngKey
 if TYPE_CHECKING:
     from kpp.effects.question import EffectQuestion
 
-__all__ = ["no_effect"]
-
 
 def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, options: EffectOptions) -> CausalEffect:
     r"""Return the curve :math:`\mathrm{E}[Y \mid do(t)] = \mathrm{E}[Y]`, with draws of the mean outcome.

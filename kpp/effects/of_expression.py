@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from kpp.effects.options import EffectOptions
     from kpp.effects.question import EffectQuestion
 
-__all__ = ["effect_of_expression"]
-
 _NUM_DRAWS = 200
 # With iterated regularization the draws have little bias.
 _ITERATIONS = 3

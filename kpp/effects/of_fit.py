@@ -23,8 +23,6 @@ from kpp.wording import named
 if TYPE_CHECKING:
     from kpp.effects.question import EffectQuestion
 
-__all__ = ["check_fit", "effect_of_fit"]
-
 _PARTS = ["function", "hyperparameters and covariates"]
 
 

@@ -13,8 +13,6 @@ from jaxtyping import Bool
 
 from kpp.typing import RngKey
 
-__all__ = ["NUM_DRAWS", "EffectOptions"]
-
 NUM_DRAWS = 1000
 
 

@@ -10,8 +10,6 @@ from jaxtyping import Float
 
 from kpp.tables import Schema
 
-__all__ = ["Assignment", "effective_rows"]
-
 #: A probability or density below this is taken as this, so that one row never has an infinite weight.
 _LEAST = 1e-6
 

@@ -21,8 +21,6 @@ from kpp.causal import (
 from kpp.tables import read_points
 from kpp.wording import named
 
-__all__ = ["EffectQuestion"]
-
 
 @dataclasses.dataclass(frozen=True)
 class EffectQuestion:

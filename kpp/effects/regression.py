@@ -23,8 +23,6 @@ from kpp.inference import Fit
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
-__all__ = ["EffectRegression"]
-
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
 _MAX_DRAWS = 250
 # What new observations have in place of the observations and their exposures.

@@ -21,8 +21,6 @@ from kpp.gp import AbstractPointwiseLikelihood
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
-__all__ = ["average_responses"]
-
 
 @eqx.filter_jit
 def average_responses(

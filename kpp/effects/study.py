@@ -29,8 +29,6 @@ from kpp.tables import Schema, standardize
 from kpp.typing import RngKey
 from kpp.validation import one_of
 
-__all__ = ["EffectStudy"]
-
 _HOW = ("placebo", "random common cause", "subset")
 _RANDOM = "random_common_cause"
 _NO_PLACEBO = (

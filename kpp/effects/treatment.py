@@ -13,8 +13,6 @@ from kpp.effects.overlap import Assignment
 from kpp.inference import Fit
 from kpp.tables import Scales, Schema
 
-__all__ = ["TreatmentColumn", "refuse_constant"]
-
 # The values of a treatment of numbers by default: this many between the quantiles of 5 and 95 percent.
 _NUM_VALUES = 20
 

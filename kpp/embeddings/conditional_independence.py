@@ -25,8 +25,6 @@ from kpp.tables import Schema, columns_of_names, is_table, read_points
 from kpp.typing import RngKey
 from kpp.validation import check_same_rows, count, warn_if_float32
 
-__all__ = ["IndependenceTest", "conditional_independence_test"]
-
 _GRID = np.logspace(-7, 0, 15)  # the regularizations tried, in units of the mean of the kernel's diagonal
 _LENGTHSCALES = (0.5, 1.0, 2.0)  # the lengthscales tried, in units of those of the median heuristic
 _MAX_FEATURES = 100  # the rank of the kernel matrices of X and Y

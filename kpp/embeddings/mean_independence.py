@@ -30,8 +30,6 @@ from kpp.validation import (
     warn_if_float32,
 )
 
-__all__ = ["MeanIndependenceTest", "mean_independence_test"]
-
 _GRID = np.logspace(-7, 0, 8)  # the regularizations tried, in units of the mean of the kernel's diagonal
 
 

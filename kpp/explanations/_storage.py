@@ -11,8 +11,6 @@ from kpp import netcdf
 from kpp.explanations import zarr_store
 from kpp.explanations._build import REQUIRED, additivity_error
 
-__all__ = ["load", "marked", "save"]
-
 _MARK = "kpp_explanation_format"
 _FORMAT = 1
 _GAP = "kpp_additivity_error"  # the largest one when it was saved: 0 up to rounding for most explainers

@@ -21,8 +21,6 @@ from zarr.storage import LocalStore, WrapperStore
 
 from kpp.memory import check_expansion
 
-__all__ = ["CHECKSUM", "CheckedStore", "check_size", "read_descriptions"]
-
 #: The filter of every array that kpp writes: a checksum of each block.
 CHECKSUM = {"id": "crc32", "location": "end"}
 _TEXT = {"id": "vlen-utf8"}

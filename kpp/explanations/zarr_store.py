@@ -17,8 +17,6 @@ from kpp import netcdf
 from kpp.files import remove_leftovers, replace_folder, temporary_path
 from kpp.lazy import waiting_for_threads
 
-__all__ = ["DONE", "FORMAT", "is_store", "needed", "open_dataset", "read", "write", "write_new"]
-
 #: The version 2 of Zarr's format: version 3 has no type for the names of features yet.
 FORMAT = 2
 #: The array of a store that is written block by block: whether each block is there.

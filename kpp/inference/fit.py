@@ -35,8 +35,6 @@ from kpp.threads import one_blas_thread
 from kpp.typing import RngKey
 from kpp.validation import count, one_of
 
-__all__ = ["Fit"]
-
 _LOGGER = logging.getLogger("kpp")
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance_other",), "level_probability": ("level",)}
 

@@ -31,8 +31,6 @@ from kpp.threads import num_cores
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count
 
-__all__ = ["Laplace"]
-
 _LOGGER = logging.getLogger("kpp")
 _MODE, _FACTOR = "mode", "precision_factor"
 _POLISH_STEPS = 5  # from L-BFGS's optimum few of Newton's steps are enough

@@ -16,8 +16,6 @@ from kpp.notebook import Html, details, items, panel, table
 if TYPE_CHECKING:
     from kpp.inference.fit import Fit
 
-__all__ = ["fit_html"]
-
 _SHOWN = 20
 _PROBABILITY = 0.9
 

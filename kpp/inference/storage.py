@@ -24,8 +24,6 @@ from kpp.inference.base import AbstractInference
 from kpp.serialization import from_spec, to_spec
 from kpp.tables import Schema
 
-__all__ = ["describe_inference", "read_parts", "rebuild_inference", "write_parts"]
-
 _FORMAT = 1  # the version of the layout of the file: a new layout needs a new number
 _DATA, _STATE = "kpp_data", "kpp_state"
 

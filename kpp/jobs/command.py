@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 
-__all__ = ["explain"]
-
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv",)
 
 

@@ -21,8 +21,6 @@ from kpp.lazy import BlockTask, Layout, complete_all, first_block, read_blocks, 
 from kpp.tables import as_table
 from kpp.typing import RngKey
 
-__all__ = ["Units", "explain_to_store"]
-
 
 @runtime_checkable
 class Units(Protocol):

@@ -16,8 +16,6 @@ from kpp.files import remove_leftovers, temporary_path
 from kpp.lazy import Blocks, Layout
 from kpp.netcdf import encode_attrs
 
-__all__ = ["JobStore"]
-
 _JOB = "kpp_job"
 
 

@@ -20,8 +20,6 @@ from kpp.gp.means import check_mean_fits, mean_field
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.mechanisms.mechanism import AbstractMechanism, Inputs, Training, leaf_by_name, likelihood_field
 
-__all__ = ["GPMechanism"]
-
 
 class GPMechanism(AbstractMechanism):
     r"""A Gaussian process on the parents of a variable, with hidden common causes as linear terms.

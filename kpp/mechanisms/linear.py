@@ -22,8 +22,6 @@ from kpp.mechanisms.mechanism import (
 )
 from kpp.typing import Leaf
 
-__all__ = ["LinearMechanism"]
-
 
 class LinearMechanism(AbstractMechanism):
     r"""A generalized linear model of a variable given its parents and hidden common causes.

@@ -18,8 +18,6 @@ from kpp.priors import is_prior
 from kpp.typing import Leaf
 from kpp.validation import check_type
 
-__all__ = ["AbstractMechanism", "Inputs", "Training", "leaf_by_name", "likelihood_field", "scalars_field"]
-
 Mechanism = TypeVar("Mechanism", bound="AbstractMechanism")
 
 

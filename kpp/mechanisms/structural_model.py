@@ -25,8 +25,6 @@ from kpp.typing import RngKey
 from kpp.validation import count
 from kpp.wording import named
 
-__all__ = ["StructuralModel"]
-
 _PLATE = "rows"
 
 

@@ -13,8 +13,6 @@ from numpyro import distributions as dist
 from kpp.validation import as_targets, is_concrete
 from kpp.wording import named
 
-__all__ = ["check_support", "common_length", "read_columns"]
-
 
 def read_columns(table: Any, names: Iterable[str], argument: str) -> dict[str, Array]:
     """Read the columns of a table.

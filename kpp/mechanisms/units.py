@@ -18,8 +18,6 @@ from kpp.numpyro_models.samples import read_samples
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, check_rng_key, one_of
 
-__all__ = ["draw_units"]
-
 
 def draw_units(
     model: Any, rng_key: RngKey, posterior: object, columns: Mapping[str, Array], num_rows: int, do: Mapping[str, Any]

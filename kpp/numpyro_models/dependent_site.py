@@ -20,8 +20,6 @@ from kpp.inference.draws import draw_map, flatten_draws, unflatten_draws
 from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, require_known
 from kpp.numpyro_models.samples import read_samples
 
-__all__ = ["add_pointwise"]
-
 _TINYGP = "tinygp.numpyro_support.TinyDistribution"
 _WITH_FACTOR = (dist.MultivariateNormal, dist.MultivariateStudentT)
 _WITH_COVARIANCE = (dist.LowRankMultivariateNormal, GaussianProcessMarginal)

@@ -13,8 +13,6 @@ from jaxtyping import Array
 from kpp import _arviz
 from kpp.inference.base import Site
 
-__all__ = ["read_samples"]
-
 _SAMPLE_DIMS = ("chain", "draw")
 _KINDS = (
     "a dict of draws by site, a NumPyro MCMC that has run, an ArviZ InferenceData, an xarray DataTree, or the Dataset "

@@ -6,8 +6,6 @@ import numpy as np
 
 from kpp.validation import as_finite_array
 
-__all__: list[str] = []
-
 _SKEW = 1e-6  # relative to the largest entry: the rounding error of single precision
 
 

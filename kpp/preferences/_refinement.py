@@ -12,8 +12,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__: list[str] = []
-
 _MAX_SWEEPS = 100  # the explained fraction increases with each sweep; usually fewer than ten are needed
 
 

@@ -23,15 +23,6 @@ from kpp.preferences.matches import Matches
 from kpp.typing import Numbers, RngKey
 from kpp.validation import as_finite_array, as_targets, check_rng_key, check_same_rows, count, one_of
 
-__all__ = [
-    "ClusterChoice",
-    "choose_num_clusters",
-    "clustering_accuracy",
-    "comparable_clusters",
-    "partial_ranking_clusters",
-    "svd_clusters",
-]
-
 _STARTS = 20  # starts of k-means; the best result is used
 _REFINED_STARTS = 10  # starts of k-means whose results are refined
 

@@ -11,8 +11,6 @@ from kpp.preferences import _matrices
 from kpp.typing import Numbers
 from kpp.validation import between, one_of
 
-__all__ = ["Ranking", "rank_items"]
-
 
 class Ranking(NamedTuple):
     """The result of `rank_items`; ranks go from 1, the most preferred, to n.

@@ -8,8 +8,6 @@ from jaxtyping import Int
 from kpp.preferences import _matrices
 from kpp.typing import Numbers
 
-__all__ = ["count_cycles", "mean_clustering_coefficient", "spectral_rankability"]
-
 
 def spectral_rankability(adjacency: Numbers) -> float:
     r"""Measure how close a graph of preferences is to a ranking, by its spectrum and its degrees.

@@ -11,8 +11,6 @@ from kpp.report.convergence import flatten
 from kpp.report.numbers import interval, number, short, short_name
 from kpp.wording import listed
 
-__all__ = ["beeswarm", "calibration", "leave_one_out", "predictive_check", "priors_and_posteriors", "target"]
-
 _TAILS = (0.05, 0.95)
 _MOST = 10  # names in one text
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-__all__ = ["Scale", "bar", "step"]
-
 _TIP = 1.5  # the length of the tip of an arrow
 
 

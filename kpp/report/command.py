@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["report"]
-
 
 @click.command("report")
 @click.argument("explanation", type=click.Path(path_type=Path))

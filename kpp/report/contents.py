@@ -11,8 +11,6 @@ import xarray as xr
 from kpp.explanations import Explanation
 from kpp.report.rows import Predicted
 
-__all__ = ["Column", "DataSummary", "Loo", "ReportContents"]
-
 
 @dataclass(frozen=True)
 class Column:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-__all__ = ["Convergence", "Parameter", "assess", "flatten", "hyperparameters"]
-
 #: The bounds of the verdicts. R-hat below 1.01 and 400 effective draws: Vehtari et al. (2021), "Rank-normalization,
 #: folding, and localization", Bayesian Analysis 16(2), section 4. With R-hat up to 1.05 and at least 100 effective
 #: draws, posterior means are usable, tails less so.

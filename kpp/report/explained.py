@@ -22,8 +22,6 @@ from kpp.report.numbers import interval, short_name
 from kpp.report.rows import PROBABILITY, Predicted, row_table
 from kpp.wording import listed
 
-__all__ = ["Importance", "explained_part", "importance"]
-
 _MAX_FEATURES = 15
 _DRAWS = ("chain", "draw")
 _NOISE_PROBABILITY = 0.95

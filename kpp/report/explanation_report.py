@@ -16,8 +16,6 @@ from kpp.report.numbers import number, short_name
 from kpp.report.pages import render
 from kpp.report.sentences import explained
 
-__all__ = ["render_explanation"]
-
 _SECTIONS = (("explanation", "Explanation"), ("instances", "Single predictions"), ("made", "How it was made"))
 
 

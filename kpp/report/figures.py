@@ -18,8 +18,6 @@ from kpp.report.numbers import short_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["calibration", "loo_diagnostics", "predictive_check", "priors_and_posteriors", "target_histogram"]
-
 _WIDTH = 8.6
 _INTERVAL = (0.05, 0.95)
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["BLUE", "GREY", "ORANGE", "Image", "embed", "figure_style"]
-
 #: Colours that colour-blind readers can distinguish (Okabe and Ito).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8a8f98"
 

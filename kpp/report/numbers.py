@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fixed", "interval", "number", "percent", "short", "short_name", "signed"]
-
 _MINUS = "\u2212"  # screen readers say it, and may leave out a hyphen
 _LONGEST = 60
 NOTHING = "\u2013"

@@ -13,8 +13,6 @@ from markupsafe import Markup, escape
 
 from kpp.report import numbers
 
-__all__ = ["render"]
-
 
 def render(template: str, page: Mapping[str, Any]) -> str:
     """Fill a template of this folder; every value that is not `Markup` is escaped.

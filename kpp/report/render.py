@@ -15,8 +15,6 @@ from kpp.report.images import Image, embed, figure_style
 from kpp.report.numbers import fixed, number, short_name
 from kpp.report.pages import render
 
-__all__ = ["render_report"]
-
 _SECTIONS = (
     ("data", "Data"),
     ("model", "Model"),

@@ -16,8 +16,6 @@ from kpp.plots.importance import importance_order, mean_absolute
 from kpp.report.bars import Scale, step
 from kpp.report.numbers import NOTHING, interval, number, signed
 
-__all__ = ["MAX_ROWS", "PROBABILITY", "Predicted", "RowTable", "row_table"]
-
 #: The largest number of rows in the table. A row of ten features and its waterfall take about 4 KB.
 MAX_ROWS = 200
 #: The probability of all intervals of the report.

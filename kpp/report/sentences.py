@@ -6,8 +6,6 @@ import numpy as np
 
 from kpp.explanations import Explanation
 
-__all__ = ["explained"]
-
 # What a report says about the attribute ``uncertainty`` of an explanation.
 _WHAT_VARIES = {
     "full": " The draws vary with all that the model does not know: its hyperparameters, if they have priors, and its "

@@ -14,18 +14,6 @@ from kpp.study.data import most_levels, read_target
 from kpp.study.errors import StudyError
 from kpp.tables import numbers_as_text
 
-__all__ = [
-    "CLASSIFICATION",
-    "REGRESSION",
-    "Column",
-    "Unusable",
-    "describe",
-    "holds_codes",
-    "listed",
-    "possible_task",
-    "quoted",
-]
-
 REGRESSION, CLASSIFICATION = "regression", "classification"
 
 # 2024-05-31, 31.5.2024, 5/31/24, each perhaps with a time.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["new"]
-
 _INFERENCE = """quick (the default: Laplace's approximation, or NaturalGradient for more than 1000 rows with labels), or
 full (NUTS)."""
 

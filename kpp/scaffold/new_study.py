@@ -19,8 +19,6 @@ from kpp.study.dialect import DROP, PLAIN, TableFormat, seen_dialect
 from kpp.study.errors import StudyError
 from kpp.study.files import check_columns, read_table
 
-__all__ = ["StudyAnswers", "choose_study", "write_study"]
-
 _ALL = "all"
 # Rows are left out if columns lack at most this share of their values, and at most twice as many rows lack one.
 _FEW = 0.05

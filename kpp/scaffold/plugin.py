@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-__all__ = ["check_plugin_name", "write_plugin"]
-
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _OWN = re.compile(r"\b(kpp[-_])?example\b")  # not the method `examples`
 _ENDING = ".template"

@@ -12,8 +12,6 @@ from pathlib import Path
 from kpp.scaffold.columns import CLASSIFICATION, Column, Unusable, quoted
 from kpp.study.dialect import PLAIN, TableFormat, dialect_keys
 
-__all__ = ["FULL", "MANY_ROWS", "QUICK", "StudyChoices", "study_text"]
-
 QUICK, FULL = "quick", "full"
 #: From more rows on, inducing points replace the exact Gaussian process, whose time grows with the cube of the rows.
 MANY_ROWS = 1000

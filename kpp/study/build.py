@@ -13,8 +13,6 @@ from kpp.study.config import ExplainerConfig, InferenceConfig
 from kpp.study.errors import StudyError, blame, did_you_mean
 from kpp.study.explainer_plan import ExplainerPlan
 
-__all__ = ["build_inference", "build_model", "complete_model", "describe_model", "plan_explainer"]
-
 _PATH = re.compile(r"^`([\w.]+)`: ")
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["predict", "run", "schema"]
-
 
 @click.command("run")
 @click.argument("study", type=click.Path(path_type=Path))

@@ -16,16 +16,6 @@ from kpp.study.data_config import DataConfig, read_data_section
 from kpp.study.errors import StudyError, did_you_mean
 from kpp.study.section import Rows, Section
 
-__all__ = [
-    "SECTIONS",
-    "ExplainerConfig",
-    "InferenceConfig",
-    "ReportConfig",
-    "StudyConfig",
-    "load_study",
-    "parse_study",
-]
-
 _DEFAULT_INSTANCES = 40
 _DEFAULT_MAX_DRAWS = 200
 _DEFAULT_WATERFALLS = 200

@@ -25,18 +25,6 @@ from kpp.study.files import check_columns, complete_rows, read_table
 from kpp.study.section import Rows
 from kpp.tables import Scales, Schema, numbers_as_text, read_points
 
-__all__ = [
-    "Standardization",
-    "StudyData",
-    "choose_features",
-    "choose_rows",
-    "most_levels",
-    "read_features",
-    "read_plain_table",
-    "read_target",
-    "standardization",
-]
-
 
 @dataclass(frozen=True)
 class Standardization:

@@ -16,8 +16,6 @@ from kpp.study.dialect import DROP, PLAIN, REFUSE, TableFormat
 from kpp.study.errors import StudyError, did_you_mean
 from kpp.study.section import Section
 
-__all__ = ["KINDS", "BagFiles", "DataConfig", "EffectFiles", "GraphFiles", "MatchFiles", "read_data_section"]
-
 
 @dataclasses.dataclass(frozen=True)
 class GraphFiles:

@@ -18,8 +18,6 @@ from typing import Any
 
 from kpp.study.errors import StudyError
 
-__all__ = ["DROP", "PLAIN", "REFUSE", "TableFormat", "check_dialect", "dialect_keys", "seen_dialect"]
-
 REFUSE, DROP = "refuse", "drop"
 _SEPARATORS = (",", ";", "\t", "|")
 _FIRST_BYTES, _FIRST_ROWS = 2**16, 20

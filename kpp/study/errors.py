@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from kpp.inference import ConvergenceError
 
-__all__ = ["StudyError", "blame", "did_you_mean"]
-
 
 class StudyError(ValueError):
     """An error in the study file, its data or the output folder; the message names the key."""

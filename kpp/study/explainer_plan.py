@@ -8,8 +8,6 @@ from typing import Any
 
 from kpp.study.section import Rows
 
-__all__ = ["ExplainerPlan"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ExplainerPlan:

@@ -21,8 +21,6 @@ from kpp.study.section import Rows
 from kpp.tables import Schema
 from kpp.typing import RngKey
 
-__all__ = ["Rehearsal", "rehearsal", "thin", "waterfall_positions"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:

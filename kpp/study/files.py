@@ -17,8 +17,6 @@ from kpp.study.dialect import DROP, PLAIN, TableFormat, check_dialect
 from kpp.study.errors import StudyError, did_you_mean
 from kpp.tables import is_number
 
-__all__ = ["check_columns", "complete_rows", "read_table"]
-
 _LOGGER = logging.getLogger("kpp")
 _CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
 _UNPACK: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

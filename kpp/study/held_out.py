@@ -18,8 +18,6 @@ from kpp.report import Loo
 from kpp.study.data import StudyData
 from kpp.study.results import ENOUGH_DRAWS
 
-__all__ = ["leave_one_out"]
-
 
 def leave_one_out(
     fit: Fit, data: StudyData, groups: Mapping[str, xr.Dataset], *, of_labels: bool

@@ -24,8 +24,6 @@ from kpp.study.data import StudyData
 from kpp.study.errors import StudyError
 from kpp.study.output import hidden_path
 
-__all__ = ["KeptFit", "kept_fit"]
-
 _ATTRIBUTE = "kpp_kept"
 
 

@@ -32,8 +32,6 @@ from kpp.study.errors import StudyError, blame
 from kpp.study.files import check_columns, complete_rows, read_table
 from kpp.tables import Scales, read_points
 
-__all__ = ["DECIDED_FIELDS", "read_data"]
-
 #: The fields of a model that the graph of the data decides.
 DECIDED_FIELDS = ("children", "spouses", "parents")
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from kpp.files import flush, remove_leftovers, replace_folder, temporary_path
 from kpp.study.errors import StudyError
 
-__all__ = ["FILES", "check_output", "hidden_path", "output_folder"]
-
 #: The files of a finished study.
 FILES = ("posterior.nc", "explanation.nc", "fit.nc", "summary.csv", "report.html")
 

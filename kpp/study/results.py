@@ -16,8 +16,6 @@ from kpp.priors import prior_sites
 from kpp.study.data import StudyData
 from kpp.typing import RngKey
 
-__all__ = ["ENOUGH_DRAWS", "predictive_draws", "prior_draws", "probabilities"]
-
 #: The smallest number of draws for which leave-one-out weights and predictive intervals are accurate enough.
 ENOUGH_DRAWS = 100
 _PREDICTIVE_DRAWS = 200  # made if the fit has fewer than `ENOUGH_DRAWS`

@@ -37,8 +37,6 @@ from kpp.study.study_fit import FIT_FILE, save_fit
 from kpp.study.units import explanation_in_original_units, groups_in_original_units
 from kpp.typing import RngKey
 
-__all__ = ["run_study"]
-
 
 @dataclass(frozen=True)
 class _Plan:

@@ -22,8 +22,6 @@ from kpp.study.data_config import KINDS
 from kpp.study.kinds import DECIDED_FIELDS
 from kpp.study.section import BlankSection
 
-__all__ = ["study_schema"]
-
 Schema = dict[str, Any]
 
 _PLAIN = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from kpp.study.errors import StudyError, did_you_mean
 
-__all__ = ["BlankSection", "Rows", "Section"]
-
 #: A choice of rows: a number of rows, a list of row numbers (from 0), or "all".
 Rows = int | tuple[int, ...] | Literal["all"]
 

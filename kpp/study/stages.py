@@ -11,8 +11,6 @@ from tqdm import tqdm
 
 from kpp.signals import end_if_asked
 
-__all__ = ["Stages", "duration"]
-
 
 class Stages:
     """Lines on the error stream that say which stage of a run begins and how long it has taken.

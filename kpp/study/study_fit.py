@@ -24,8 +24,6 @@ from kpp.study.explaining import thin
 from kpp.study.units import values_in_original_units
 from kpp.tables import Schema
 
-__all__ = ["FIT_FILE", "StudyFit", "StudyUnits", "load_fit", "save_fit"]
-
 #: The name of the file in the output folder of a study.
 FIT_FILE = "fit.nc"
 _ATTRIBUTE = "kpp_study_fit"

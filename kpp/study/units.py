@@ -13,8 +13,6 @@ from kpp.explanations import Explanation
 from kpp.preferences import Matches
 from kpp.study.data import Standardization, StudyData
 
-__all__ = ["explanation_in_original_units", "groups_in_original_units", "values_in_original_units"]
-
 _TARGET_GROUPS = ("observed_data", "posterior_predictive", "prior_predictive")
 
 

@@ -15,8 +15,6 @@ from kpp.report import Column, DataSummary, Predicted, sentences
 from kpp.study.config import StudyConfig
 from kpp.study.data import StudyData
 
-__all__ = ["data_summary", "explained", "further", "inference", "provenance", "units", "value_unit", "versions"]
-
 _PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
 

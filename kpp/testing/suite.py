@@ -32,19 +32,6 @@ from kpp.testing.models import model_checks
 from kpp.testing.value_functions import value_function_checks
 from kpp.validation import count
 
-__all__ = [
-    "Case",
-    "cases",
-    "check_converter",
-    "check_embedding",
-    "check_explainer",
-    "check_inference",
-    "check_kernel",
-    "check_model",
-    "check_value_function",
-    "parametrize_with_checks",
-]
-
 Check = Callable[..., None]
 
 _SUITES: dict[type, Callable[[type], tuple[Check, ...]]] = {

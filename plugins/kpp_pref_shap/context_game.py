@@ -29,8 +29,6 @@ from kpp_pref_shap.pair_functions import (
 from kpp_pref_shap.sections import Sections
 from kpp_pref_shap.skew_forms import SkewForm
 
-__all__ = ["PreferentialContext"]
-
 
 class PreferentialContext(AbstractPreferenceGame):
     r"""Absent features of the context are averaged over reference contexts; the two items are unchanged.

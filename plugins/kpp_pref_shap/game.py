@@ -22,8 +22,6 @@ from kpp.validation import count, is_concrete, one_of, warn_if_float32
 from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
 from kpp_pref_shap.sections import Conditioning, Mask, Sections, absent_weights, restricted_sections
 
-__all__ = ["AbstractPreferenceGame", "Instances", "TermValues"]
-
 #: A function of a coalition and the weights of the references to the values of instances, (p,).
 TermValues = Callable[[Mask, Float[Array, "n w"]], Float[Array, " p"]]
 

@@ -39,8 +39,6 @@ from kpp_pref_shap.pair_functions import (
 from kpp_pref_shap.sections import Mask, Sections
 from kpp_pref_shap.skew_forms import SkewForm
 
-__all__ = ["PreferentialItems"]
-
 
 def _optional_points(name: str) -> Callable[[Any], Any]:
     """Return the converter of a field that holds points (n, d), or None."""

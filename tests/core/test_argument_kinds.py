@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 import kpp
 import kpp_models
-from kpp.arguments import check_arguments, guard_exports
+from kpp.arguments import check_arguments, guard_exports, handed_out
 from kpp.causal import CausalDAG
 from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.files import expand_user
@@ -153,7 +153,7 @@ PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_surrogat
 
 def public_functions(module):
     """Yield the functions and methods that a package hands out, with their names."""
-    for name in getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]:
+    for name in handed_out(vars(module)):
         value = getattr(module, name)
         if str(getattr(value, "__module__", "")).partition(".")[0] != module.__name__.partition(".")[0]:
             continue

@@ -26,8 +26,6 @@ from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
-__all__ = ["SklearnConverter"]
-
 #: Class name -> its conversion to a function, and an attribute that only a fitted estimator has.
 _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "KernelRidge": (from_kernel_ridge, "X_fit_"),

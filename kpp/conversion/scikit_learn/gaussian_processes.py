@@ -15,14 +15,6 @@ from kpp.conversion.scikit_learn.names import as_dense
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 
-__all__ = [
-    "classifier_mean",
-    "classifier_posterior",
-    "has_one_latent_function",
-    "regressor_mean",
-    "regressor_posterior",
-]
-
 
 def regressor_mean(process: Any) -> RKHSFunction:
     """Return the posterior mean of a fitted GaussianProcessRegressor, of one or several outputs."""

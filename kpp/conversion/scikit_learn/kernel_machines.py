@@ -13,8 +13,6 @@ from kpp.conversion.scikit_learn.names import as_dense
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 
-__all__ = ["from_kernel_ridge", "from_support_vectors"]
-
 
 def from_kernel_ridge(ridge: Any) -> RKHSFunction:
     """Return the function of a fitted KernelRidge."""

@@ -25,8 +25,6 @@ from kpp.kernels import (
     Sum,
 )
 
-__all__ = ["convert_gp_kernel", "convert_metric", "has_noise", "linear_kernel"]
-
 _MATERN: dict[float, Any] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
 _MAX_POWER = 16  # a power is a product of as many kernels, so its cost grows with the exponent
 

@@ -11,8 +11,6 @@ from kpp.conversion.scikit_learn.kernels import convert_metric, linear_kernel
 from kpp.conversion.scikit_learn.names import as_dense
 from kpp.functions import RKHSFunction
 
-__all__ = ["LINEAR_MODELS", "from_linear_model", "through_nystroem"]
-
 #: Estimators whose `predict`, or `decision_function` for classifiers, is linear in the inputs.
 LINEAR_MODELS = (
     "BayesianRidge",

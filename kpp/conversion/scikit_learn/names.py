@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_dense", "describe", "sklearn_name"]
-
 
 def sklearn_name(value: Any) -> str | None:
     """Return the name of a class of scikit-learn itself; None for others, and for subclasses, which may do anything."""

@@ -16,8 +16,6 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import Linear
 from kpp.posteriors import GPPosterior
 
-__all__ = ["Wrapped", "unwrap"]
-
 _Function = TypeVar("_Function", RKHSFunction, GPPosterior)
 
 _SEARCHES = ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV")

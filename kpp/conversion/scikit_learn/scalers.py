@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["center_and_scale"]
-
 
 def center_and_scale(scaler: Any) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
     """Return c and s of a scaler that maps x to (x - c) / s: numbers, or one per feature, (d,).

@@ -11,8 +11,6 @@ from kpp.conversion.scikit_learn.pipelines import Wrapped
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 
-__all__ = ["WrappedFit"]
-
 
 @dataclasses.dataclass(frozen=True)
 class WrappedFit:

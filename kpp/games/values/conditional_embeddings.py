@@ -18,16 +18,6 @@ from kpp.games.values.product_games import has_product_terms, masked_product
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
 from kpp.linalg import DenseRidge, cho_solve
 
-__all__ = [
-    "REGULARIZED",
-    "conjugate_gradients",
-    "direct_solve",
-    "is_tabulated",
-    "median_kernel",
-    "restricted_matrices",
-    "single_term",
-]
-
 #: The name of the factorized matrix in messages.
 REGULARIZED = "the regularized kernel matrix of the background"
 

@@ -39,8 +39,6 @@ from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, as_targets, check_rng_key, count, is_concrete, one_of, warn_if_float32
 from kpp.wording import warn_at_edge
 
-__all__ = ["Observational", "proper_coalitions"]
-
 # A block of coalitions that a thread values has at least so many.
 _FEWEST = 8
 # The matrices (m, m) of a coalition that are in memory at the same time, at least.

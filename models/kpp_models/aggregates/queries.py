@@ -19,8 +19,6 @@ from kpp_models.aggregates.model import AbstractAggregateModel
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["aggregate_posterior"]
-
 
 def aggregate_posterior(
     fit: Fit, covariates: Numbers, *, x: Numbers | None = None, source: int = 0, covariance: bool = False

@@ -10,8 +10,6 @@ from typing import ClassVar
 
 from kpp_models.effects.model import AbstractEffectModel
 
-__all__ = ["IME", "IMP", "BayesIME", "BayesIMP"]
-
 
 class IME(AbstractEffectModel):
     r"""The interventional mean embedding: neither the embedding nor the function is uncertain.

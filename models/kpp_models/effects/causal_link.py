@@ -21,8 +21,6 @@ from kpp.validation import as_finite_array, as_points, one_of
 from kpp_models.effects.data import InterventionData
 from kpp_models.effects.random_functions import OutcomeSpace
 
-__all__ = ["CausalLink"]
-
 _ADJUSTMENTS = ("none", "backdoor", "frontdoor")
 _WIDTHS = 1.5  # the default width of the measure, in units of the root mean square of the outcome
 

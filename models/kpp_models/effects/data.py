@@ -12,8 +12,6 @@ from kpp.tables import Schema, as_table, is_table, read_points
 from kpp.typing import Numbers
 from kpp.validation import as_targets, check_same_rows
 
-__all__ = ["InterventionData", "as_chain", "read_mediators"]
-
 
 @dataclasses.dataclass(frozen=True)
 class InterventionData:

@@ -15,8 +15,6 @@ from kpp.gp import LOG_TWO_PI
 from kpp.random import standard_normal
 from kpp.typing import AnyArray, Numbers
 
-__all__ = ["SharedCovariance", "fitted_amplitude"]
-
 
 class SharedCovariance(dist.Distribution):
     r"""Independent columns with one covariance, up to an amplitude: a matrix normal distribution.

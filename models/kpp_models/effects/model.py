@@ -36,8 +36,6 @@ from kpp_models.effects.data import InterventionData, as_chain, read_mediators
 from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_amplitude
 from kpp_models.effects.random_functions import Effect, OutcomeSpace, RandomEmbedding, RandomFunction, inner_product
 
-__all__ = ["AbstractChainModel", "AbstractEffectModel", "as_links", "example_data"]
-
 Model = TypeVar("Model", bound="AbstractChainModel")
 EffectModel = TypeVar("EffectModel", bound="AbstractEffectModel")
 Data = Mapping[str, Any]

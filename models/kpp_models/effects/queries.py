@@ -15,8 +15,6 @@ from kpp.validation import as_points
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["argmin_posterior", "contrast"]
-
 
 def argmin_posterior(
     rng_key: RngKey, fit: Fit, grid: Numbers, num_samples: int, *, maximize: bool = False

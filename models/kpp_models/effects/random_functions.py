@@ -17,8 +17,6 @@ from kpp.embeddings import Intervention
 from kpp.kernels import AbstractKernel, NuclearDominant
 from kpp.typing import Leaf
 
-__all__ = ["Effect", "OutcomeSpace", "RandomEmbedding", "RandomFunction", "inner_product"]
-
 
 class OutcomeSpace(eqx.Module):
     r"""The RKHS of the kernel k of an outcome, and inner products of sections in it.

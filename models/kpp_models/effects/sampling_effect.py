@@ -28,8 +28,6 @@ from kpp_models.effects.embedding_evidence import SharedCovariance, fitted_ampli
 from kpp_models.effects.model import AbstractChainModel, as_links, example_data
 from kpp_models.tables.regression import GPRegression
 
-__all__ = ["SamplingEffect"]
-
 Data = Mapping[str, Any]
 Sample = Mapping[str, Array]
 

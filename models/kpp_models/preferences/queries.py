@@ -28,8 +28,6 @@ from kpp_models.preferences.ranking_laplace import normal_points
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["choice_probabilities", "duel", "preference_matrix", "sample_preferences"]
-
 Items = Numbers | PaddedBags | Matches | Rankings
 
 _BLOCK = 2048  # the number of pairs that are predicted at a time

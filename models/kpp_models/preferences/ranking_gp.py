@@ -42,8 +42,6 @@ from kpp_models.preferences.ranking_laplace import (
     held_out_log_density,
 )
 
-__all__ = ["RankingGP"]
-
 LATENTS = ("laplace", "sample")
 
 
