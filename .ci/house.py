@@ -21,7 +21,8 @@ Any             parameters of functions and methods (without self and cls; with 
                 exactly `Any`, `Any | None` or `Optional[Any]`, out of all parameters
 abstract        the methods that a subclass has to write, for each base class of models
 not exported    different names that models and plugins import from a module of the core below a package
-                (`kpp.games.batching`), not from an `__init__` or from a module directly below `kpp`
+                (`kpp.games.batching`), not from an `__init__`, from a module directly below `kpp`, or from a module
+                that an `__init__` hands out as a whole
 comments        lines with a comment that is not a directive (noqa, type:), out of all lines that are not blank
 lines           lines that are not blank; code: without docstrings and comments; logic: code in the bodies of functions
 text patterns   matches in docstrings, comments and messages (string literals) of the packages, and in the pages of
@@ -130,6 +131,16 @@ class House:
     def is_door(self, name: str) -> bool:
         """Return whether a dotted name is that of an `__init__`."""
         return name in self.files and self.files[name].name == "__init__.py"
+
+    def hands_out(self, name: str) -> bool:
+        """Return whether the `__init__` of a module's package hands out the module: `from a import b as b`."""
+        package, _, own = name.rpartition(".")
+        found = [node for node, _ in self._statements(package) if isinstance(node, ast.ImportFrom)]
+        return any(
+            alias.asname == own == alias.name and self._absolute(package, node) == package
+            for node in found
+            for alias in node.names
+        )
 
     def below(self, prefix: str) -> Iterator[str]:
         """Iterate over the dotted names of a package and all its files."""
@@ -501,7 +512,7 @@ def not_exported(house: House) -> list[Import]:
 
     def bypasses(found: Import) -> bool:
         parts = found.module.split(".")
-        hidden = len(parts) > 2 and not house.is_door(found.module)
+        hidden = len(parts) > 2 and not house.is_door(found.module) and not house.hands_out(found.module)
         return parts[0] == "kpp" and (hidden or any(part.startswith("_") for part in parts))
 
     return [found for found in house.imports if found.importer.split(".")[0] != "kpp" and bypasses(found)]

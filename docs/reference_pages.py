@@ -15,13 +15,13 @@ from sphinx.application import Sphinx
 
 from kpp import registry
 from kpp.arguments import handed_out
-from kpp.study.schema import study_schema
+from kpp_study.study.schema import study_schema
 
 PACKAGES = {
     "The main functions": ["kpp"],
     "Kernels and functions": ["kpp.kernels", "kpp.priors", "kpp.features", "kpp.functions", "kpp.posteriors", "kpp.gp"],
     "Models": ["kpp_models", "kpp_models.estimators", "kpp.inference", "kpp.numpyro_models", "kpp.pointwise"],
-    "Explanations": ["kpp.explanations", "kpp.games", "kpp.plots", "kpp.report", "kpp.conversion", "kpp.jobs"],
+    "Explanations": ["kpp.explanations", "kpp.games", "kpp.plots", "kpp.conversion"],
     "Embeddings, causes and preferences": [
         "kpp.embeddings",
         "kpp.causal",
@@ -37,6 +37,7 @@ PACKAGES = {
         "kpp_gpec",
         "kpp_optimization",
         "kpp_converters",
+        "kpp_study",
     ],
     "Tools": [
         "kpp.calibration",
@@ -45,7 +46,6 @@ PACKAGES = {
         "kpp.networks",
         "kpp.estimators",
         "kpp.linalg",
-        "kpp.study",
         "kpp.serialization",
         "kpp.registry",
         "kpp.testing",
@@ -126,15 +126,19 @@ def index_page() -> str:
 def registered_page() -> str:
     """Return the page of all registered names, by kind, with the class and the plugin of each."""
     lines = heading("Registered names")
-    lines += ["The names that studies and ``kpp.explain`` take, with the plugin that registers each. ", ""]
-    for kind in registry.KINDS:
+    lines += [
+        "The names that studies, ``kpp.explain`` and the command line take, with the plugin of each. ",
+        "",
+    ]
+    for kind in registry.ALL_KINDS:
         lines += heading(kind.replace("_", " ").capitalize(), "-")
         lines += [".. list-table::", "   :header-rows: 1", "   :widths: 25 55 20", ""]
         lines += ["   * - name", "     - what it is", "     - plugin"]
         for name, cls in sorted(getattr(registry, kind)().items()):
             (plugin,) = (record.name for record in registry.plugins() if name in record.offers.get(kind, ()))
             link = f":py:obj:`{name} <{places()[id(cls)]}>`" if id(cls) in places() else f"``{name}``"
-            summary = inspect.getdoc(cls).partition("\n\n")[0].replace("\n", " ")
+            text = cls.help if kind == "commands" else inspect.getdoc(cls)
+            summary = text.partition("\n\n")[0].replace("\n", " ")
             lines += [f"   * - {link}", f"     - {summary}", f"     - {plugin}"]
         lines.append("")
     return "\n".join(lines)

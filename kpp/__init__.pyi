@@ -12,7 +12,6 @@ from . import functions as functions
 from . import games as games
 from . import gp as gp
 from . import inference as inference
-from . import jobs as jobs
 from . import kernels as kernels
 from . import linalg as linalg
 from . import mechanisms as mechanisms
@@ -24,9 +23,7 @@ from . import posteriors as posteriors
 from . import preferences as preferences
 from . import priors as priors
 from . import registry as registry
-from . import report as report
 from . import serialization as serialization
-from . import study as study
 from . import tables as tables
 from . import testing as testing
 from . import threads as threads

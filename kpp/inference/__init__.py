@@ -18,6 +18,7 @@ from kpp.inference.model import Sample as Sample
 from kpp.inference.natural_gradient import NaturalGradient as NaturalGradient
 from kpp.inference.nuts import NUTS as NUTS
 from kpp.inference.storage import describe_inference as describe_inference
+from kpp.inference.storage import read_parts as read_parts
 from kpp.inference.storage import rebuild_inference as rebuild_inference
 from kpp.inference.svi import SVI as SVI
 

@@ -143,12 +143,12 @@ def test_a_checked_function_keeps_its_name_signature_and_pickle():
 
 
 PACKAGES = ["api", "bags", "cache", "calibration", "causal", "conversion", "effects", "embeddings", "estimators"]
-PACKAGES += ["explanations", "features", "functions", "games", "gp", "inference", "jobs", "kernels", "linalg"]
+PACKAGES += ["explanations", "features", "functions", "games", "gp", "inference", "kernels", "linalg"]
 PACKAGES += ["mechanisms", "metrics", "named_functions", "networks", "numpyro_models", "plots", "pointwise"]
-PACKAGES += ["posteriors", "preferences", "priors", "report", "study", "tables", "testing"]
+PACKAGES += ["posteriors", "preferences", "priors", "tables", "testing"]
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]
-PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_surrogates"]
+PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_study", "kpp_surrogates"]
 
 
 def public_functions(module):
