@@ -25,8 +25,6 @@ PACKAGES = {
     "Embeddings, causes and preferences": [
         "kpp.embeddings",
         "kpp.causal",
-        "kpp.mechanisms",
-        "kpp.effects",
         "kpp.preferences",
         "kpp.bags",
     ],

@@ -3,7 +3,6 @@ from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
 from . import conversion as conversion
-from . import effects as effects
 from . import embeddings as embeddings
 from . import estimators as estimators
 from . import explanations as explanations
@@ -14,7 +13,6 @@ from . import gp as gp
 from . import inference as inference
 from . import kernels as kernels
 from . import linalg as linalg
-from . import mechanisms as mechanisms
 from . import metrics as metrics
 from . import networks as networks
 from . import plots as plots
@@ -35,8 +33,6 @@ from .cache import enable_compile_cache as enable_compile_cache
 from .conversion import AbstractConverter as AbstractConverter
 from .conversion import as_gp_posterior as as_gp_posterior
 from .conversion import as_rkhs_function as as_rkhs_function
-from .effects import CausalEffect as CausalEffect
-from .effects import causal_effect as causal_effect
 from .explanations import AbstractExplainer as AbstractExplainer
 from .explanations import DrawFunction as DrawFunction
 from .explanations import Explanation as Explanation

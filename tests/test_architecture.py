@@ -208,7 +208,10 @@ def test_boundaries_and_processes_of_gpec_never_import_each_other(room: str, oth
     assert not [name for name in names if name.startswith(f"kpp_gpec.{other}.")]
 
 
-@pytest.mark.parametrize("family", ["aggregates", "colliders", "effects", "preferences", "tables"])
+FAMILIES = ("aggregates", "colliders", "fusion", "mechanisms", "preferences", "tables", "treatments")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_of_models_imports_no_family_but_tables(family: str):
     allowed = {family, "tables"}
     others = [

@@ -1,4 +1,4 @@
-"""How often the intervals of kpp.causal_effect hold the true effect, in simulations with a confounder.
+"""How often the intervals of kpp_models.causal_effect hold the true effect, in simulations with a confounder.
 
     python examples/benchmarks/effect_coverage.py [--data-sets 200] [--first 0] [--rows 100] [--only NAME ...]
 
@@ -19,7 +19,7 @@ import pandas as pd
 import xarray as xr
 from effect_simulations import SIMULATIONS, Simulation
 
-import kpp
+from kpp_models import causal_effect
 
 
 def measure(simulation: Simulation, seeds: range, num_rows: int) -> pd.DataFrame:
@@ -27,7 +27,7 @@ def measure(simulation: Simulation, seeds: range, num_rows: int) -> pd.DataFrame
     levels, found = simulation.levels, []
     for seed in seeds:
         table = simulation.table(np.random.default_rng(seed), num_rows)
-        effect = kpp.causal_effect(
+        effect = causal_effect(
             jax.random.key(seed),
             table,
             simulation.graph,

@@ -1,4 +1,4 @@
-"""Effects by instruments: errors and coverage of `kpp.effects.instrumental_regression`, beside regressions without.
+"""Effects by instruments: errors and coverage of `kpp_models.instrumental_regression`, beside regressions without.
 
     python examples/benchmarks/instruments.py [--data-sets 50] [--rows 500]
 
@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from scipy.stats import norm
 
-from kpp.effects import instrumental_regression
+from kpp_models import instrumental_regression
 
 jax.config.update("jax_enable_x64", True)
 

@@ -8,6 +8,9 @@ from kpp.inference.base import Posterior as Posterior
 from kpp.inference.base import Site as Site
 from kpp.inference.base import inspect_sites as inspect_sites
 from kpp.inference.base import without_latents as without_latents
+from kpp.inference.draws import draw_map as draw_map
+from kpp.inference.draws import flatten_draws as flatten_draws
+from kpp.inference.draws import unflatten_draws as unflatten_draws
 from kpp.inference.fit import Fit as Fit
 from kpp.inference.laplace import Laplace as Laplace
 from kpp.inference.map import MAP as MAP

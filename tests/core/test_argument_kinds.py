@@ -142,9 +142,9 @@ def test_a_checked_function_keeps_its_name_signature_and_pickle():
     assert kpp.causal.identify is before
 
 
-PACKAGES = ["api", "bags", "cache", "calibration", "causal", "conversion", "effects", "embeddings", "estimators"]
+PACKAGES = ["api", "bags", "cache", "calibration", "causal", "conversion", "embeddings", "estimators"]
 PACKAGES += ["explanations", "features", "functions", "games", "gp", "inference", "kernels", "linalg"]
-PACKAGES += ["mechanisms", "metrics", "named_functions", "networks", "numpyro_models", "plots", "pointwise"]
+PACKAGES += ["metrics", "named_functions", "networks", "numpyro_models", "plots", "pointwise"]
 PACKAGES += ["posteriors", "preferences", "priors", "tables", "testing"]
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]
