@@ -83,14 +83,6 @@ def register_value_functions() -> dict[str, type]:
 
 
 @kpp.hookimpl
-def register_converters() -> dict[str, type]:
-    """Register the converters."""
-    from kpp.conversion.scikit_learn import SklearnConverter
-
-    return {"sklearn": SklearnConverter}
-
-
-@kpp.hookimpl
 def register_inferences() -> dict[str, type]:
     """Register the inferences."""
     from kpp import inference

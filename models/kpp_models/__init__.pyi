@@ -25,6 +25,12 @@ from .mechanisms.gaussian_process import GPMechanism as GPMechanism
 from .mechanisms.linear import LinearMechanism as LinearMechanism
 from .mechanisms.mechanism import AbstractMechanism as AbstractMechanism
 from .mechanisms.structural_model import StructuralModel as StructuralModel
+from .preferences.clusters import ClusterChoice as ClusterChoice
+from .preferences.clusters import choose_num_clusters as choose_num_clusters
+from .preferences.clusters import clustering_accuracy as clustering_accuracy
+from .preferences.clusters import comparable_clusters as comparable_clusters
+from .preferences.clusters import partial_ranking_clusters as partial_ranking_clusters
+from .preferences.clusters import svd_clusters as svd_clusters
 from .preferences.many_matches import PreferenceLogistic as PreferenceLogistic
 from .preferences.many_matches import PreferenceRidge as PreferenceRidge
 from .preferences.preference_gp import GPGP as GPGP
@@ -34,7 +40,12 @@ from .preferences.queries import choice_probabilities as choice_probabilities
 from .preferences.queries import duel as duel
 from .preferences.queries import preference_matrix as preference_matrix
 from .preferences.queries import sample_preferences as sample_preferences
+from .preferences.ranking import Ranking as Ranking
+from .preferences.ranking import rank_items as rank_items
 from .preferences.ranking_gp import RankingGP as RankingGP
+from .preferences.statistics import count_cycles as count_cycles
+from .preferences.statistics import mean_clustering_coefficient as mean_clustering_coefficient
+from .preferences.statistics import spectral_rankability as spectral_rankability
 from .tables import GaussianProcessMarginal as GaussianProcessMarginal
 from .tables import LaplaceMarginal as LaplaceMarginal
 from .tables import LinearMean as LinearMean

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import directed_hausdorff
 
-from kpp.preferences import count_cycles, mean_clustering_coefficient, spectral_rankability
+from kpp_models import count_cycles, mean_clustering_coefficient, spectral_rankability
 
 RNG = np.random.default_rng(0)
 ROCK_PAPER_SCISSORS = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kpp.conversion.scikit_learn.pipelines import Wrapped
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
+from kpp_converters.scikit_learn.pipelines import Wrapped
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from kpp.conversion.scikit_learn.kernels import convert_gp_kernel, convert_metric
-from kpp.conversion.scikit_learn.names import as_dense
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
+from kpp_converters.scikit_learn.kernels import convert_gp_kernel, convert_metric
+from kpp_converters.scikit_learn.names import as_dense
 
 
 def from_kernel_ridge(ridge: Any) -> RKHSFunction:

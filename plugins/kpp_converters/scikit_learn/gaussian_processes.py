@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
 
-from kpp.conversion.affine import rescale_outputs
-from kpp.conversion.scikit_learn.kernels import convert_gp_kernel, has_noise
-from kpp.conversion.scikit_learn.names import as_dense
+from kpp.conversion import rescale_outputs
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
+from kpp_converters.scikit_learn.kernels import convert_gp_kernel, has_noise
+from kpp_converters.scikit_learn.names import as_dense
 
 
 def regressor_mean(process: Any) -> RKHSFunction:

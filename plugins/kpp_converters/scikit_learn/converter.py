@@ -8,23 +8,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from kpp.conversion.converter import AbstractConverter
-from kpp.conversion.scikit_learn.gaussian_processes import (
+from kpp.conversion import AbstractConverter
+from kpp.explanations import fit_of, has_function_law
+from kpp.functions import RKHSFunction
+from kpp.posteriors import GPPosterior
+from kpp.typing import RngKey
+from kpp_converters.scikit_learn.gaussian_processes import (
     classifier_mean,
     classifier_posterior,
     has_one_latent_function,
     regressor_mean,
     regressor_posterior,
 )
-from kpp.conversion.scikit_learn.kernel_machines import from_kernel_ridge, from_support_vectors
-from kpp.conversion.scikit_learn.linear_models import LINEAR_MODELS, from_linear_model
-from kpp.conversion.scikit_learn.names import describe, sklearn_name
-from kpp.conversion.scikit_learn.pipelines import unwrap
-from kpp.conversion.scikit_learn.wrapped_fit import WrappedFit
-from kpp.explanations import fit_of, has_function_law
-from kpp.functions import RKHSFunction
-from kpp.posteriors import GPPosterior
-from kpp.typing import RngKey
+from kpp_converters.scikit_learn.kernel_machines import from_kernel_ridge, from_support_vectors
+from kpp_converters.scikit_learn.linear_models import LINEAR_MODELS, from_linear_model
+from kpp_converters.scikit_learn.names import describe, sklearn_name
+from kpp_converters.scikit_learn.pipelines import unwrap
+from kpp_converters.scikit_learn.wrapped_fit import WrappedFit
 
 #: Class name -> its conversion to a function, and an attribute that only a fitted estimator has.
 _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kpp.conversion.affine import rescale_inputs, rescale_outputs
-from kpp.conversion.scikit_learn.linear_models import through_nystroem
-from kpp.conversion.scikit_learn.names import sklearn_name
-from kpp.conversion.scikit_learn.scalers import center_and_scale
+from kpp.conversion import rescale_inputs, rescale_outputs
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
 from kpp.kernels import Linear
 from kpp.posteriors import GPPosterior
+from kpp_converters.scikit_learn.linear_models import through_nystroem
+from kpp_converters.scikit_learn.names import sklearn_name
+from kpp_converters.scikit_learn.scalers import center_and_scale
 
 _Function = TypeVar("_Function", RKHSFunction, GPPosterior)
 

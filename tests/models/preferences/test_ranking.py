@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from kpp.preferences import rank_items
+from kpp_models import rank_items
 
 RNG = np.random.default_rng(0)
 NOISE = RNG.normal(size=(2, 40, 7, 7))

@@ -8,15 +8,15 @@ import jax
 import numpy as np
 import pytest
 
-from kpp.preferences import (
-    Matches,
-    _refinement,
+from kpp.preferences import Matches
+from kpp_models import (
     choose_num_clusters,
     clustering_accuracy,
     comparable_clusters,
     partial_ranking_clusters,
     svd_clusters,
 )
+from kpp_models.preferences import refinement
 
 KEY = jax.random.key(0)
 SIZE = 30
@@ -89,18 +89,18 @@ def test_what_clusters_explain_is_what_least_squares_explain():
     residual = np.sum((matrix[rows, columns] - fitted) ** 2) + np.sum(matrix[~same] ** 2)
     expected = 1.0 - residual / np.sum(matrix**2)
     # Least squares of a singular system of 30 unknowns: some hundred roundings.
-    assert _refinement.explained(matrix, labels) == pytest.approx(expected, rel=1e-10)
+    assert refinement.explained(matrix, labels) == pytest.approx(expected, rel=1e-10)
 
 
 def test_no_move_of_one_item_explains_more_than_refined_clusters():
     _, matrix = preferences(3, noise=0.8)
     found = comparable_clusters(KEY, matrix, 3, refine=True)
-    best = _refinement.explained(matrix, found)
+    best = refinement.explained(matrix, found)
     for item in range(SIZE):
         for cluster in range(3):
             moved = found.copy()
             moved[item] = cluster
-            assert _refinement.explained(matrix, moved) <= best * (1 + 1e-8)  # a move must gain more than rounding
+            assert refinement.explained(matrix, moved) <= best * (1 + 1e-8)  # a move must gain more than rounding
 
 
 def test_outcomes_alone_show_clusters_if_all_meet():

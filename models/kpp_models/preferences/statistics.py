@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from kpp.preferences import _matrices
 from kpp.typing import Numbers
+from kpp_models.preferences import matrices
 
 
 def spectral_rankability(adjacency: Numbers) -> float:
@@ -36,7 +36,7 @@ def spectral_rankability(adjacency: Numbers) -> float:
         Cameron, Langville and Smith, On the graph Laplacian and the rankability of data, Linear Algebra and its
         Applications, 2020.
     """
-    weights = _matrices.adjacency(adjacency, "adjacency")
+    weights = matrices.adjacency(adjacency, "adjacency")
     if weights.max() > 1:
         raise ValueError(
             f"`adjacency` must have weights from 0 to 1, got up to {weights.max():g}; `Matches.dominance` says who "
@@ -65,7 +65,7 @@ def count_cycles(preferences: Numbers) -> Int[np.ndarray, " *draws"]:
     References:
         Kendall and Babington Smith, On the method of paired comparisons, Biometrika, 1940.
     """
-    matrix = _matrices.square(preferences, "preferences", draws=True)
+    matrix = matrices.square(preferences, "preferences", draws=True)
     counts = [_circles(draw) for draw in matrix.reshape(-1, *matrix.shape[-2:])]
     return np.array(counts, dtype=np.int64).reshape(matrix.shape[:-2])
 
@@ -92,7 +92,7 @@ def mean_clustering_coefficient(adjacency: Numbers) -> float:
         Watts and Strogatz, Collective dynamics of small-world networks, Nature, 1998. Saramäki et al., Generalizations
         of the clustering coefficient to weighted complex networks, Physical Review E, 2007, equation 1.
     """
-    weights = _matrices.adjacency(adjacency, "adjacency")
+    weights = matrices.adjacency(adjacency, "adjacency")
     met = ((weights + weights.T) > 0).astype(float)
     degrees = met.sum(axis=1)
     triangles = np.sum((met @ met) * met, axis=1)  # twice the number of edges among the neighbours

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from kpp.conversion.scikit_learn.kernels import convert_metric, linear_kernel
-from kpp.conversion.scikit_learn.names import as_dense
 from kpp.functions import RKHSFunction
+from kpp_converters.scikit_learn.kernels import convert_metric, linear_kernel
+from kpp_converters.scikit_learn.names import as_dense
 
 #: Estimators whose `predict`, or `decision_function` for classifiers, is linear in the inputs.
 LINEAR_MODELS = (

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from kpp.preferences import _matrices
 from kpp.typing import Numbers
 from kpp.validation import between, one_of
+from kpp_models.preferences import matrices
 
 
 class Ranking(NamedTuple):
@@ -59,7 +59,7 @@ def rank_items(preferences: Numbers, *, score: str = "mean", probability: float 
     References:
         Jiang, Lim, Yao and Ye, Statistical ranking and combinatorial Hodge theory, Mathematical Programming, 2011.
     """
-    matrix = _matrices.square(preferences, "preferences", draws=True)
+    matrix = matrices.square(preferences, "preferences", draws=True)
     draws = matrix.reshape(-1, *matrix.shape[-2:])
     if len(draws) < 2:
         raise ValueError(

@@ -18,10 +18,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from kpp.preferences import _matrices, _refinement
-from kpp.preferences.matches import Matches
+from kpp.preferences import Matches
 from kpp.typing import Numbers, RngKey
 from kpp.validation import as_finite_array, as_targets, check_rng_key, check_same_rows, count, one_of
+from kpp_models.preferences import matrices, refinement
 
 _STARTS = 20  # starts of k-means; the best result is used
 _REFINED_STARTS = 10  # starts of k-means whose results are refined
@@ -54,7 +54,7 @@ def comparable_clusters(
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, AISTATS 2022, section
         3.2.
     """
-    matrix = _matrices.skew(preference_matrix, "preference_matrix")
+    matrix = matrices.skew(preference_matrix, "preference_matrix")
     _check_num_clusters(num_clusters, len(matrix))
     rows, seed = _leading_vectors(matrix, num_clusters), _seed(rng_key)
     if not refine:
@@ -168,7 +168,7 @@ def choose_num_clusters(
         ValueError: If the matrix is not skew-symmetric or is zero, there is nothing to try, or the criterion is
             unknown.
     """
-    matrix = _matrices.skew(preference_matrix, "preference_matrix")
+    matrix = matrices.skew(preference_matrix, "preference_matrix")
     one_of(criterion, "criterion", ("explained", "gap"))
     count(max_num_clusters, "max_num_clusters")
     highest = min(max_num_clusters, len(matrix) // 2 - (criterion == "gap"))
@@ -179,7 +179,7 @@ def choose_num_clusters(
         scores = dict(zip(numbers, _falls(matrix).tolist(), strict=False))
     else:
         found = {number: comparable_clusters(rng_key, matrix, number, refine=True) for number in numbers}
-        scores = {number: _refinement.explained(matrix, labels) for number, labels in found.items()}
+        scores = {number: refinement.explained(matrix, labels) for number, labels in found.items()}
     return ClusterChoice(max(scores, key=lambda number: scores[number]), scores)
 
 
@@ -234,8 +234,8 @@ def _refined(matrix: np.ndarray, rows: np.ndarray, num_clusters: int, seed: int)
     """Refine the different results of the starts of k-means, and return the clusters that explain most."""
     found = (_in_order(_k_means(rows, num_clusters, seed + start, starts=1)) for start in range(_REFINED_STARTS))
     different = {labels.tobytes(): labels for labels in found}
-    refined = [_refinement.refine(matrix, labels) for labels in different.values()]
-    return max(refined, key=lambda labels: _refinement.explained(matrix, labels))
+    refined = [refinement.refine(matrix, labels) for labels in different.values()]
+    return max(refined, key=lambda labels: refinement.explained(matrix, labels))
 
 
 def _in_order(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
