@@ -21,7 +21,12 @@ Any             parameters of functions and methods (without self and cls; with 
                 exactly `Any`, `Any | None` or `Optional[Any]`, out of all parameters
 abstract        the methods that a subclass has to write, for each base class of models
 not exported    different names that models and plugins import from a module of the core below a package
-                (`kpp.games.batching`), not from an `__init__` or from a module directly below `kpp`
+                (`kpp.games.batching`), not from an `__init__`, from a module directly below `kpp`, or from a module
+                that an `__init__` hands out as a whole
+exported names  different names that the `__init__`s of a group of packages hand out, modules not counted
+widest sheet    the largest number of rooms directly below one folder
+class depth     the longest chain of base classes within the project
+__all__         files with `__all__` that are no `__init__`
 comments        lines with a comment that is not a directive (noqa, type:), out of all lines that are not blank
 lines           lines that are not blank; code: without docstrings and comments; logic: code in the bodies of functions
 text patterns   matches in docstrings, comments and messages (string literals) of the packages, and in the pages of
@@ -130,6 +135,16 @@ class House:
     def is_door(self, name: str) -> bool:
         """Return whether a dotted name is that of an `__init__`."""
         return name in self.files and self.files[name].name == "__init__.py"
+
+    def hands_out(self, name: str) -> bool:
+        """Return whether the `__init__` of a module's package hands out the module: `from a import b as b`."""
+        package, _, own = name.rpartition(".")
+        found = [node for node, _ in self._statements(package) if isinstance(node, ast.ImportFrom)]
+        return any(
+            alias.asname == own == alias.name and self._absolute(package, node) == package
+            for node in found
+            for alias in node.names
+        )
 
     def below(self, prefix: str) -> Iterator[str]:
         """Iterate over the dotted names of a package and all its files."""
@@ -256,6 +271,15 @@ class House:
             item.name for item in methods if any("abstract" in ast.unparse(mark) for mark in item.decorator_list)
         ]
         return list(dict.fromkeys([method for method in inherited if method not in written] + abstract))
+
+    def depth(self, module: str, name: str) -> int:
+        """Return the number of classes of the project on the longest way from a class to its first base."""
+        named = {found.name: found.target for found in self.imports if found.importer == module}
+        keys = [
+            (named.get(base, module), base)
+            for base in (ast.unparse(node).split("[")[0].split(".")[-1] for node in self.classes[module, name].bases)
+        ]
+        return 1 + max((self.depth(*key) for key in keys if key in self.classes), default=0)
 
     @functools.cached_property
     def passages(self) -> list[Passage]:
@@ -457,6 +481,38 @@ def layout_rows(house: House, folders: Iterable[str]) -> Iterator[Row]:
         yield f"import cycles {title}", f"{len(cycles(house.graph(kinds)))}"
 
 
+def export_rows(house: House) -> Iterator[Row]:
+    """Exported names, widest sheet, class depth, and `__all__` outside of an `__init__`."""
+    for top in ("all", "kpp", "kpp.gp"):
+        doors = {door: names for door, names in house.exports.items() if top == "all" or within(door, top)}
+        yield f"exported names, {top}", f"{len({(door, name) for door, names in doors.items() for name in names})}"
+    widest = max(house.exports, key=lambda door: len(house.rooms(door)))
+    yield "widest sheet", f"{len(house.rooms(widest))} ({widest})"
+    deepest = max(house.classes, key=lambda key: house.depth(*key))
+    yield "class depth", f"{house.depth(*deepest)} ({'.'.join(deepest)})"
+    listed = [
+        name for name, tree in house.trees.items() if not house.is_door(name) and "__all__" in names_assigned(tree)
+    ]
+    yield "files with __all__, not an __init__", f"{len(listed)}"
+
+
+def within(name: str, package: str) -> bool:
+    """Return whether a dotted name is that of a package or of something below it."""
+    return name == package or name.startswith(f"{package}.")
+
+
+def names_assigned(tree: ast.Module) -> set[str]:
+    """Return the names that a module assigns."""
+    return {target.id for node in tree.body for target in targets(node) if isinstance(target, ast.Name)}
+
+
+def targets(node: ast.stmt) -> list[ast.expr]:
+    """Return the targets of an assignment."""
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AnnAssign) else []
+
+
 def contract_rows(house: House) -> Iterator[Row]:
     """Annotations, abstract methods, and imports of names that are not exported."""
     of_file = {name: [is_any(parameter) for _, parameter in parameters(tree)] for name, tree in house.trees.items()}
@@ -501,7 +557,7 @@ def not_exported(house: House) -> list[Import]:
 
     def bypasses(found: Import) -> bool:
         parts = found.module.split(".")
-        hidden = len(parts) > 2 and not house.is_door(found.module)
+        hidden = len(parts) > 2 and not house.is_door(found.module) and not house.hands_out(found.module)
         return parts[0] == "kpp" and (hidden or any(part.startswith("_") for part in parts))
 
     return [found for found in house.imports if found.importer.split(".")[0] != "kpp" and bypasses(found)]
@@ -556,7 +612,13 @@ def main() -> int:
     if arguments.list:
         print(*places(house, arguments.list, folders), sep="\n")
         return 0
-    rows = [*layout_rows(house, folders), *contract_rows(house), *line_rows(house), *text_rows(house)]
+    rows = [
+        *layout_rows(house, folders),
+        *export_rows(house),
+        *contract_rows(house),
+        *line_rows(house),
+        *text_rows(house),
+    ]
     print("\n".join(f"{name:<46} {value}" for name, value in rows))
     print("\nthe longest chain of imports:", *longest_chain(house.graph()), sep="\n    ")
     return 0

@@ -14,18 +14,17 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from kpp import registry
-from kpp.study.schema import study_schema
+from kpp.arguments import handed_out
+from kpp_study.study.schema import study_schema
 
 PACKAGES = {
     "The main functions": ["kpp"],
     "Kernels and functions": ["kpp.kernels", "kpp.priors", "kpp.features", "kpp.functions", "kpp.posteriors", "kpp.gp"],
     "Models": ["kpp_models", "kpp_models.estimators", "kpp.inference", "kpp.numpyro_models", "kpp.pointwise"],
-    "Explanations": ["kpp.explanations", "kpp.games", "kpp.plots", "kpp.report", "kpp.conversion", "kpp.jobs"],
+    "Explanations": ["kpp.explanations", "kpp.games", "kpp.plots", "kpp.conversion"],
     "Embeddings, causes and preferences": [
         "kpp.embeddings",
         "kpp.causal",
-        "kpp.mechanisms",
-        "kpp.effects",
         "kpp.preferences",
         "kpp.bags",
     ],
@@ -36,6 +35,7 @@ PACKAGES = {
         "kpp_gpec",
         "kpp_optimization",
         "kpp_converters",
+        "kpp_study",
     ],
     "Tools": [
         "kpp.calibration",
@@ -44,7 +44,6 @@ PACKAGES = {
         "kpp.networks",
         "kpp.estimators",
         "kpp.linalg",
-        "kpp.study",
         "kpp.serialization",
         "kpp.registry",
         "kpp.testing",
@@ -57,8 +56,8 @@ OURS = tuple(sorted({name.partition(".")[0] for names in PACKAGES.values() for n
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """Return the names that a module offers: those of `__all__`, or those that were made in our packages."""
-    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    """Return the classes and functions of ours that a module hands out, except hooks."""
+    names = handed_out(vars(module))
     return sorted(name for name in names if is_ours(getattr(module, name)) and not name.startswith("register_"))
 
 
@@ -125,15 +124,19 @@ def index_page() -> str:
 def registered_page() -> str:
     """Return the page of all registered names, by kind, with the class and the plugin of each."""
     lines = heading("Registered names")
-    lines += ["The names that studies and ``kpp.explain`` take, with the plugin that registers each. ", ""]
-    for kind in registry.KINDS:
+    lines += [
+        "The names that studies, ``kpp.explain`` and the command line take, with the plugin of each. ",
+        "",
+    ]
+    for kind in registry.ALL_KINDS:
         lines += heading(kind.replace("_", " ").capitalize(), "-")
         lines += [".. list-table::", "   :header-rows: 1", "   :widths: 25 55 20", ""]
         lines += ["   * - name", "     - what it is", "     - plugin"]
         for name, cls in sorted(getattr(registry, kind)().items()):
             (plugin,) = (record.name for record in registry.plugins() if name in record.offers.get(kind, ()))
             link = f":py:obj:`{name} <{places()[id(cls)]}>`" if id(cls) in places() else f"``{name}``"
-            summary = inspect.getdoc(cls).partition("\n\n")[0].replace("\n", " ")
+            text = cls.help if kind == "commands" else inspect.getdoc(cls)
+            summary = text.partition("\n\n")[0].replace("\n", " ")
             lines += [f"   * - {link}", f"     - {summary}", f"     - {plugin}"]
         lines.append("")
     return "\n".join(lines)

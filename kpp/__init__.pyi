@@ -3,7 +3,6 @@ from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
 from . import conversion as conversion
-from . import effects as effects
 from . import embeddings as embeddings
 from . import estimators as estimators
 from . import explanations as explanations
@@ -12,10 +11,8 @@ from . import functions as functions
 from . import games as games
 from . import gp as gp
 from . import inference as inference
-from . import jobs as jobs
 from . import kernels as kernels
 from . import linalg as linalg
-from . import mechanisms as mechanisms
 from . import metrics as metrics
 from . import networks as networks
 from . import plots as plots
@@ -24,9 +21,7 @@ from . import posteriors as posteriors
 from . import preferences as preferences
 from . import priors as priors
 from . import registry as registry
-from . import report as report
 from . import serialization as serialization
-from . import study as study
 from . import tables as tables
 from . import testing as testing
 from . import threads as threads
@@ -40,8 +35,6 @@ from .certificate import certify as certify
 from .conversion import AbstractConverter as AbstractConverter
 from .conversion import as_gp_posterior as as_gp_posterior
 from .conversion import as_rkhs_function as as_rkhs_function
-from .effects import CausalEffect as CausalEffect
-from .effects import causal_effect as causal_effect
 from .explanations import AbstractExplainer as AbstractExplainer
 from .explanations import DrawFunction as DrawFunction
 from .explanations import Explanation as Explanation

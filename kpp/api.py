@@ -39,8 +39,6 @@ from kpp.programs import release_programs
 from kpp.tables import Schema, as_table, is_table
 from kpp.typing import RngKey
 
-__all__ = ["ExplainRequest", "explain"]
-
 # More training data than this are represented by landmarks, chosen among at most `_MAX_SAMPLE` rows at even distances.
 _MAX_BACKGROUND, _LANDMARKS, _MAX_SAMPLE = 1000, 200, 4000
 

@@ -20,8 +20,6 @@ import numpy as np
 
 from kpp.validation import check_rng_key, in_words, is_concrete, is_instance, wrong_kind
 
-__all__ = ["check_arguments", "guard", "guard_exports"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -164,8 +162,26 @@ def guard_exports(namespace: dict[str, Any]) -> None:
     Args:
         namespace: Its ``globals()``.
     """
-    for name in namespace.get("__all__") or [name for name in namespace if not name.startswith("_")]:
+    for name in handed_out(namespace):
         namespace[name] = guard(namespace[name], namespace["__name__"])
+
+
+def handed_out(namespace: Mapping[str, Any]) -> list[str]:
+    """Return the names that a package or module hands out.
+
+    They are those of ``__all__``; without it, the public names of a package, or the public classes and functions that a
+    module defines.
+
+    Args:
+        namespace: Its ``vars()``.
+    """
+    if "__all__" in namespace:
+        return list(namespace["__all__"])
+    public = {name: value for name, value in namespace.items() if not name.startswith("_")}
+    if "__path__" in namespace:
+        return list(public)
+    home = namespace["__name__"]
+    return [name for name, value in public.items() if callable(value) and getattr(value, "__module__", "") == home]
 
 
 def guard(value: Any, package: str) -> Any:

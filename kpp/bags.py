@@ -32,8 +32,6 @@ from kpp.validation import (
     refuse_missing_labels,
 )
 
-__all__ = ["Bags"]
-
 _BLOCK = 512  # rows and columns of the blocks in which kernel matrices are computed
 
 

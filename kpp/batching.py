@@ -30,23 +30,6 @@ from kpp.signals import end_if_asked
 from kpp.threads import call_in_threads, is_alone_in_thread
 from kpp.typing import AnyArray
 
-__all__ = [
-    "NUM_BLOCKS",
-    "announce",
-    "average_chunks",
-    "call_in_chunks",
-    "even_size",
-    "filled_chunks",
-    "in_blocks",
-    "map_blocks",
-    "map_rows",
-    "progress_bar",
-    "row_axis",
-    "rows_that_fit",
-    "split_rows",
-    "sum_arrays",
-]
-
 _CHUNK = 4096
 _UNCHECKED = 2**29  # bytes that fit into the memory of any computer
 _LONG = 600.0  # seconds that are told before they begin

@@ -1,70 +1,75 @@
-"""kpp's own plugin: the parts of the core, registered by the same hooks as the parts of any other plugin."""
+"""kpp's own plugin: the parts of the core, registered by the same hooks as the parts of any other plugin.
+
+Hooks import what they return, so that a look-up waits for its own kind only, and the command line for none.
+"""
 
 from __future__ import annotations
 
 import kpp
-from kpp import embeddings, features, games, kernels
-from kpp.conversion.scikit_learn import SklearnConverter
-
-_KERNELS = (
-    kernels.BagMean,
-    kernels.Categorical,
-    kernels.Constant,
-    kernels.Contextual,
-    kernels.GeneralizedPreferential,
-    kernels.Linear,
-    kernels.Matern,
-    kernels.Matern12,
-    kernels.Matern32,
-    kernels.Matern52,
-    kernels.NuclearDominant,
-    kernels.PairProduct,
-    kernels.Periodic,
-    kernels.Polynomial,
-    kernels.Preferential,
-    kernels.Product,
-    kernels.ProductKernel,
-    kernels.Projected,
-    kernels.RBF,
-    kernels.RationalQuadratic,
-    kernels.Scaled,
-    kernels.Selected,
-    kernels.SkewSymmetrized,
-    kernels.Sum,
-    features.GeneralizedPreferentialFeatures,
-    features.Nystrom,
-    features.PreferentialFeatures,
-    features.HilbertSpace,
-    features.RandomFourier,
-)
-
-_EMBEDDINGS = (
-    embeddings.BayesianConditionalMeanEmbedding,
-    embeddings.ConditionalMeanEmbedding,
-    embeddings.DeconditionalMeanEmbedding,
-    embeddings.InterventionalMeanEmbedding,
-    embeddings.KernelBayesRule,
-    embeddings.MeanEmbedding,
-    embeddings.ReplicatedConditionalMeanEmbedding,
-    embeddings.ShrinkageConditionalMeanEmbedding,
-)
 
 
 @kpp.hookimpl
 def register_kernels() -> dict[str, type]:
     """Register the kernels."""
-    return {cls.__name__: cls for cls in _KERNELS}
+    from kpp import features, kernels
+
+    classes = (
+        kernels.BagMean,
+        kernels.Categorical,
+        kernels.Constant,
+        kernels.Contextual,
+        kernels.GeneralizedPreferential,
+        kernels.Linear,
+        kernels.Matern,
+        kernels.Matern12,
+        kernels.Matern32,
+        kernels.Matern52,
+        kernels.NuclearDominant,
+        kernels.PairProduct,
+        kernels.Periodic,
+        kernels.Polynomial,
+        kernels.Preferential,
+        kernels.Product,
+        kernels.ProductKernel,
+        kernels.Projected,
+        kernels.RBF,
+        kernels.RationalQuadratic,
+        kernels.Scaled,
+        kernels.Selected,
+        kernels.SkewSymmetrized,
+        kernels.Sum,
+        features.GeneralizedPreferentialFeatures,
+        features.Nystrom,
+        features.PreferentialFeatures,
+        features.HilbertSpace,
+        features.RandomFourier,
+    )
+    return {cls.__name__: cls for cls in classes}
 
 
 @kpp.hookimpl
 def register_embeddings() -> dict[str, type]:
     """Register the embeddings."""
-    return {cls.__name__: cls for cls in _EMBEDDINGS}
+    from kpp import embeddings
+
+    classes = (
+        embeddings.BayesianConditionalMeanEmbedding,
+        embeddings.ConditionalMeanEmbedding,
+        embeddings.DeconditionalMeanEmbedding,
+        embeddings.InterventionalMeanEmbedding,
+        embeddings.KernelBayesRule,
+        embeddings.MeanEmbedding,
+        embeddings.ReplicatedConditionalMeanEmbedding,
+        embeddings.ShrinkageConditionalMeanEmbedding,
+    )
+    return {cls.__name__: cls for cls in classes}
 
 
 @kpp.hookimpl
 def register_value_functions() -> dict[str, type]:
     """Register the value functions."""
+    from kpp import games
+
     return {
         "baseline": games.Baseline,
         "causal": games.Causal,
@@ -78,15 +83,9 @@ def register_value_functions() -> dict[str, type]:
 
 
 @kpp.hookimpl
-def register_converters() -> dict[str, type]:
-    """Register the converters."""
-    return {"sklearn": SklearnConverter}
-
-
-@kpp.hookimpl
 def register_inferences() -> dict[str, type]:
     """Register the inferences."""
-    from kpp import inference  # here, so that looking kernels up does not wait for it
+    from kpp import inference
 
     classes = (
         inference.Laplace,

@@ -12,8 +12,6 @@ from jax.experimental.compilation_cache import compilation_cache
 from kpp.arguments import guard_exports
 from kpp.files import expand_user
 
-__all__ = ["default_cache_directory", "enable_compile_cache"]
-
 
 def default_cache_directory() -> Path:
     """Return the folder `kpp/jax` below the user's cache folder, which `XDG_CACHE_HOME` overrides on every system."""

@@ -19,7 +19,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.arguments import guard_exports
 from kpp.batching import even_size
 from kpp.handler_stack import separate_threads
@@ -28,16 +28,6 @@ from kpp.memory import check_count
 from kpp.threads import num_cores
 from kpp.typing import Numbers, RngKey
 from kpp.validation import as_finite_array, between, count
-
-__all__ = [
-    "CalibrationResult",
-    "UniformityTest",
-    "rank_statistics",
-    "simulate",
-    "simulation_based_calibration",
-    "uniform_band",
-    "uniformity_test",
-]
 
 NumpyroModel = Callable[..., Any]
 Values = dict[str, jax.Array]
@@ -108,7 +98,7 @@ class CalibrationResult(NamedTuple):
             name: _dataset({site: value[None] for site, value in values.items()}, ("chain", "draw"))
             for name, values in groups.items()
         }
-        return _arviz.from_groups(datasets, {"num_draws": self.num_draws})
+        return arviz_data.from_groups(datasets, {"num_draws": self.num_draws})
 
     def p_value(self, *, num_bins: int | None = None) -> float:
         """Return one p-value for all coordinates: the smallest times their number (Bonferroni), at most 1."""

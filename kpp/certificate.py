@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 from scipy import special
 from tqdm import tqdm
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.api import ExplainRequest
 from kpp.arguments import guard_exports
 from kpp.calibration import simulate
@@ -57,8 +57,6 @@ from kpp.threads import alone_in_thread, num_cores
 from kpp.typing import RngKey
 from kpp.validation import between, check_type, count, one_of
 from kpp.wording import duration
-
-__all__ = ["WHOLE", "Certificate", "Coverage", "certify", "check_certifiable"]
 
 #: The attribute ``uncertainty`` of explanations whose draws are those of the whole law of the function.
 WHOLE = ("full", "function only")
@@ -450,7 +448,7 @@ def _draws_of_law(rng_key: RngKey, source: Fit, prior: bool, num: int) -> dict[s
 def _left_out(fit: Fit, level: float) -> Iterator[Coverage]:
     """Yield how often the real rows are in their intervals given all others, or how often their labels are right."""
     found = {name: value.reshape(-1, value.shape[-1]) for name, value in fit.map_draws(_held_out).items()}
-    weights = _arviz.held_out_weights(np.asarray(found["density"]))
+    weights = arviz_data.held_out_weights(np.asarray(found["density"]))
     if "position" in found:
         inside = np.abs(np.sum(weights * found["position"], axis=0) - 0.5) <= 0.5 * level
         yield Coverage("rows left out", float(inside.mean()), math.sqrt(level * (1 - level) / inside.size), level)

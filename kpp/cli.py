@@ -1,4 +1,4 @@
-"""The command line: `kpp new`, `kpp run`, `kpp predict`, `kpp report`, `kpp explain`, and some for programmers.
+"""The command line: `kpp plugins`, `kpp check`, and the commands that plugins register, such as `kpp run`.
 
 Commands import what they need when they run, so that `kpp --help` does not wait for JAX.
 """
@@ -12,51 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kpp import registry
 from kpp.signals import ends_by_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kpp.registry import PluginRecord
     from kpp.testing import Case
 
-__all__ = ["main"]
 
-# Commands in other modules: module, attribute, and the line for `kpp --help`, which must not import them.
-_ELSEWHERE = {
-    "explain": ("kpp.jobs.command", "explain", "Explain the rows of a large file by a saved fit or a study."),
-    "new": ("kpp.scaffold.command", "new", "Write a study file or a plugin to begin with."),
-    "predict": ("kpp.study.command", "predict", "Predict the rows of a file by a study or a saved fit."),
-    "report": ("kpp.report.command", "report", "Write an HTML report on a saved explanation."),
-    "schema": ("kpp.study.command", "schema", "Print the JSON Schema of study files, for editors."),
-    "run": ("kpp.study.command", "run", "Run a study: fit a model, explain it, write a report."),
-}
-
-
-class _LazyGroup(click.Group):
-    """A group that imports the commands of `_ELSEWHERE` only when they are called."""
+class _Commands(click.Group):
+    """The commands of this module, and those of all plugins."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with ends_by_signals():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*self.commands, *_ELSEWHERE})
+        return sorted({*self.commands, *registry.commands()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _ELSEWHERE:
-            return super().get_command(ctx, cmd_name)
-        module, attribute, _ = _ELSEWHERE[cmd_name]
-        return getattr(importlib.import_module(module), attribute)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        lines = {name: command.get_short_help_str(limit=80) for name, command in self.commands.items()}
-        lines |= {name: line for name, (_, _, line) in _ELSEWHERE.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(lines.items()))
+        return super().get_command(ctx, cmd_name) or registry.commands().get(cmd_name)
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kpp", prog_name="kpp")
 def main() -> None:
     """Kernel probabilistic programming on NumPyro and JAX."""
@@ -68,8 +47,6 @@ def list_plugins(as_json: bool) -> None:
     """List the installed plugins: what each offers, and why one was left out."""
     import warnings
 
-    from kpp import registry
-
     with warnings.catch_warnings():  # the list itself shows what the warnings say
         warnings.simplefilter("ignore", registry.PluginWarning)
         records = registry.plugins()
@@ -80,7 +57,7 @@ def list_plugins(as_json: bool) -> None:
         click.echo("\n".join(_describe(record)))
 
 
-def _describe(record: PluginRecord) -> Iterator[str]:
+def _describe(record: registry.PluginRecord) -> Iterator[str]:
     """Write one plugin as a headline and one line per kind."""
     state = " [disabled]" if record.disabled else " [left out]" if record.error else ""
     yield f"{record.name}{state}  ({record.module}, from {record.distribution} {record.version})"
@@ -104,7 +81,7 @@ def check(target: str) -> None:
     """
     import jax
 
-    from kpp import registry, testing
+    from kpp import testing
 
     jax.config.update("jax_enable_x64", True)
     try:
@@ -117,7 +94,7 @@ def check(target: str) -> None:
         if kind == "converters" and importlib.util.find_spec(name) is None:
             click.echo(f"  skipped: the library {name} is not installed")
             continue
-        failed += sum(not _passes(case) for case in testing.cases({name: registry.get(kind, name)}))
+        failed += sum(not _passes(case) for case in testing.cases({name: getattr(registry, kind)()[name]}))
     if failed:
         click.echo(f"{failed} failed", err=True)
         raise click.exceptions.Exit(1)
@@ -125,20 +102,18 @@ def check(target: str) -> None:
 
 def _targets(target: str) -> list[tuple[str, str]]:
     """Return the objects that a target stands for, as pairs of kind and name."""
-    from kpp import registry
-
     kind, colon, name = target.partition(":")
     if colon:
-        registry.get(kind, name)  # raises an error with a message about the name
+        registry.check_name(kind, name)
         return [(kind, name)]
-    found = [(kind, target) for kind in registry.KINDS if target in getattr(registry, kind)()]
+    found = [(kind, target) for kind in registry.ALL_KINDS if target in getattr(registry, kind)()]
     if len(found) > 1:
         raise ValueError(f"{target!r} is several things; write {' or '.join(f'{kind}:{target}' for kind, _ in found)}")
     if not found:
         records = [record for record in registry.plugins() if record.name == target]
         found = [(kind, name) for record in records for kind, names in record.offers.items() for name in names]
     if not found:
-        known = [name for kind in registry.KINDS for name in getattr(registry, kind)()]
+        known = [name for kind in registry.ALL_KINDS for name in getattr(registry, kind)()]
         raise ValueError(f"nothing called {target!r} is registered; there are {', '.join(known) or 'no parts'}")
     return found
 

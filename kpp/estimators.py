@@ -26,17 +26,6 @@ from kpp.tables import as_table, is_table
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key, refuse_masked, refuse_missing_labels, refuse_not_numbers
 
-__all__ = [
-    "KernelEstimator",
-    "as_rng_key",
-    "check_labels",
-    "in_float64",
-    "pad_rows",
-    "read_arrays",
-    "read_rows",
-    "read_training",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import lazy_loader
 
-__all__ = ["lazy_exports"]
-
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return what a package assigns to ``__getattr__``, ``__dir__`` and ``__all__`` to load its names on first use.

@@ -19,8 +19,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["expand_user", "flush", "remove_leftovers", "replace_folder", "replace_when_complete", "temporary_path"]
-
 _HOST = re.sub(r"\W", "-", platform.node()) or "localhost"
 # Containers often give every run the same process number, so the number alone does not identify a run.
 _MARK = secrets.token_hex(4)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["refuse_forked_process", "watch_forks"]
-
 _THREADS = Path("/proc/self/task")
 _NAMES = "tf_XLA"  # what the names of the threads of JAX's backends begin with
 

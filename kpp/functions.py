@@ -24,8 +24,6 @@ from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Numbers, Points
 from kpp.validation import as_array, finite_arrays, is_concrete
 
-__all__ = ["RKHSFunction"]
-
 
 def _as_float_array(value: Numbers, name: str) -> Array:
     """Convert numbers to a float array, keeping a float type that they already have."""

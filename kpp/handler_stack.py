@@ -17,8 +17,6 @@ from typing import Any
 
 from numpyro import primitives
 
-__all__ = ["separate_threads"]
-
 _NAME = "_PYRO_STACK"
 
 

@@ -1,4 +1,4 @@
-"""The hooks that a plugin of kpp may implement, one per kind, each returning a mapping from names to classes.
+"""The hooks that a plugin of kpp may implement, one per kind, each returning classes or commands by name.
 
 A plugin is a module that a distribution names as an entry point of the group "kpp". It marks the hooks that it
 implements with `kpp.hookimpl`::
@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import click
 import pluggy
-
-__all__ = ["hookimpl"]
 
 #: The name of the project for pluggy, and the group of entry points.
 GROUP = "kpp"
@@ -62,3 +61,8 @@ def register_converters() -> Mapping[str, type]:  # type: ignore[empty-body]
 @hookspec
 def register_inferences() -> Mapping[str, type]:  # type: ignore[empty-body]
     """Register inferences: final subclasses of `kpp.inference.AbstractInference`."""
+
+
+@hookspec
+def register_commands() -> Mapping[str, click.Command]:  # type: ignore[empty-body]
+    """Register commands of the command line: `kpp NAME` runs them. Their modules import JAX only when they run."""

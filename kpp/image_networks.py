@@ -18,8 +18,6 @@ from kpp.networks import MLP, activate
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import check_rng_key
 
-__all__ = ["ConvolutionalNetwork", "UNet", "read_image_shape"]
-
 _SHIFTS = [(i, j) for i in range(3) for j in range(3)]
 
 

@@ -13,8 +13,6 @@ from jaxtyping import Array, Float
 
 from kpp.validation import as_binary_labels, as_targets, is_missing, refuse_missing_labels
 
-__all__ = ["classes_field", "read_classes", "read_labels"]
-
 _SHOWN = 6
 _MANY_ROWS = 10  # fewer rows may have different classes by chance
 

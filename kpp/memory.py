@@ -7,8 +7,6 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["available_memory", "check_count", "check_expansion", "check_matrices", "check_memory"]
-
 _SMALL = 2**26  # so many numbers fit into the memory of any computer
 _SYSTEM = Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")  # the limits of a container

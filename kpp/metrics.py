@@ -24,18 +24,6 @@ from kpp.arguments import guard_exports
 from kpp.typing import Numbers
 from kpp.validation import as_finite_array, as_targets, is_concrete
 
-__all__ = [
-    "ProjectionGain",
-    "crps_from_draws",
-    "expected_calibration_error",
-    "gaussian_crps",
-    "gaussian_log_score",
-    "interval_coverage",
-    "interval_score",
-    "projection_gain",
-    "structural_similarity",
-]
-
 
 def gaussian_log_score(y: Numbers, mean: Numbers, scale: Numbers) -> Float[Array, " n"]:
     r"""Return the negative log density of observations under normal predictions.

@@ -23,8 +23,6 @@ import equinox as eqx
 
 from kpp.validation import check_type
 
-__all__ = ["AbstractModule"]
-
 _KINDS = ("__abstractvars__", "__abstractclassvars__")  # Equinox's lists of required fields
 
 

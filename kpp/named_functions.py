@@ -17,8 +17,6 @@ from kpp.functions import RKHSFunction
 from kpp.serialization import from_spec, to_spec
 from kpp.tables import Schema
 
-__all__ = ["NamedFunction", "holds_named_function"]
-
 _MARK, _FORMAT = "kpp_function", 1
 
 

@@ -28,8 +28,6 @@ from kpp.memory import check_expansion, check_memory
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["complete", "decode_attrs", "encode_attrs", "read", "read_attrs", "write"]
-
 _AS_JSON = "kpp_json_attributes"  # the attribute that lists which of the other attributes are JSON
 _MAX_INTEGER = 2**63  # netCDF integers have 64 bits; larger ones are written as JSON
 # Both ends of the digest are marked, 64 bytes apart, so that no single damage makes a file look as if it had no digest.

@@ -23,8 +23,6 @@ from kpp.batching import progress_bar
 from kpp.typing import Numbers, RngKey
 from kpp.validation import at_least, count, positive
 
-__all__ = ["MLP", "Trained", "activate", "train", "train_ensemble"]
-
 # The largest number of updates of the progress bar.
 _STEPS = 20
 

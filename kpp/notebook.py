@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-__all__ = ["Html", "bar", "details", "escaped", "items", "panel", "table"]
-
 _CELL = "padding:.15em .6em;text-align:left;vertical-align:top"
 _HEAD = f"{_CELL};border-bottom:1px solid currentColor;font-weight:600"
 _LONGEST = 300

@@ -22,8 +22,6 @@ from kpp.gp.gaussian import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete, positive
 
-__all__ = ["gaussian", "student_t"]
-
 
 def gaussian(y: AnyArray, mean: AnyArray | float, covariance: AnyArray) -> Float[Array, "*batch n"]:
     r"""Return the leave-one-out log densities of a Gaussian vector.

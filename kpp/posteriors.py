@@ -19,8 +19,6 @@ from kpp.arguments import guard_exports
 from kpp.functions import RKHSFunction
 from kpp.typing import Points
 
-__all__ = ["GPPosterior"]
-
 
 class GPPosterior(eqx.Module):
     r"""The posterior of a function under a Gaussian process, one posterior or one for each draw of the hyperparameters.

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["release_programs"]
-
 _LOGGER = logging.getLogger("kpp")
 _MAPS = Path("/proc/self/maps")
 _LIMIT = Path("/proc/sys/vm/max_map_count")

@@ -16,8 +16,6 @@ from jaxtyping import Array, Float
 
 from kpp.typing import RngKey
 
-__all__ = ["numpy_generator", "standard_normal", "uniform"]
-
 
 def numpy_generator(rng_key: RngKey) -> np.random.Generator:
     """Return a generator of NumPy that is determined by a key, for numbers outside of compiled programs.

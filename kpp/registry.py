@@ -1,4 +1,4 @@
-"""The registry: the kernels, embeddings, value functions, explainers, models, ... of all plugins, by name.
+"""The registry: the kernels, embeddings, value functions, explainers, models, commands, ... of all plugins, by name.
 
 All entries come from plugins, including kpp's own. The entry points of group "kpp" of all installed distributions are
 imported at the first look-up, in alphabetical order; a hook is called at the first look-up of its kind. A plugin that
@@ -24,33 +24,21 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import click
 import pluggy
 
 from kpp import hookspecs
 from kpp.signals import end_if_asked, raised_by_signal
 
-__all__ = [
-    "KINDS",
-    "PluginError",
-    "PluginRecord",
-    "PluginWarning",
-    "converters",
-    "embeddings",
-    "explainers",
-    "get",
-    "inferences",
-    "kernels",
-    "models",
-    "name_of",
-    "owner_of",
-    "plugins",
-    "refresh",
-    "value_functions",
-]
-
-#: The kinds of objects that can be registered; the hook of a kind is `register_<kind>`.
+#: The kinds of classes that can be registered; the hook of a kind is `register_<kind>`.
 KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models", "inferences", "converters")
+#: These, and the commands of the command line, which are objects.
+ALL_KINDS = (*KINDS, "commands")
+
+#: The commands of `kpp.cli` itself, whose names no plugin can have.
+OWN_COMMANDS = ("check", "plugins")
 
 _DISABLE = "KPP_DISABLE_PLUGINS"
 _OWN_DISTRIBUTION = "kpp"
@@ -99,14 +87,14 @@ class _Plugin:
 
     record: PluginRecord
     hooks: pluggy.PluginManager | None = None
-    offers: dict[str, dict[str, type]] = field(default_factory=dict)
+    offers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Kind:
     """What plugins register of one kind; `refused[name]` lists the plugins that offer the name and did not get it."""
 
-    classes: Mapping[str, type]
+    accepted: Mapping[str, Any]
     refused: Mapping[str, tuple[PluginRecord, ...]]
 
 
@@ -159,6 +147,11 @@ def inferences() -> dict[str, type]:
     return _all("inferences")
 
 
+def commands() -> dict[str, click.Command]:
+    """Return the commands of plugins by name: `kpp NAME` runs them."""
+    return _all("commands")
+
+
 def get(kind: str, name: str) -> type:
     """Look up a class.
 
@@ -172,12 +165,24 @@ def get(kind: str, name: str) -> type:
     Raises:
         PluginError: If no plugin offers the name (with the nearest names), or two do (with both distributions).
     """
-    registered = _kind(_check_kind(kind))
-    if name in registered.classes:
-        return registered.classes[name]
+    check_name(_check_kind(kind), name)
+    found: type = _kind(kind).accepted[name]
+    return found
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise PluginError unless exactly one plugin offers a name.
+
+    Args:
+        kind: One of `ALL_KINDS`.
+        name: The name.
+    """
+    registered = _kind(_check_kind(kind, ALL_KINDS))
+    if name in registered.accepted:
+        return
     if name in registered.refused:
         raise PluginError(_collision(kind, name, registered.refused[name]))
-    raise PluginError(_unknown(kind, name, registered.classes))
+    raise PluginError(_unknown(kind, name, registered.accepted))
 
 
 def name_of(kind: str, cls: type) -> str:
@@ -193,7 +198,7 @@ def name_of(kind: str, cls: type) -> str:
     Raises:
         PluginError: If the class is not registered.
     """
-    for name, registered in sorted(_kind(_check_kind(kind)).classes.items()):
+    for name, registered in sorted(_kind(_check_kind(kind)).accepted.items()):
         if registered is cls:
             return name
     raise PluginError(
@@ -209,7 +214,7 @@ def owner_of(kind: str, cls: type) -> PluginRecord | None:
         kind: One of `KINDS`.
         cls: The class itself (not an instance).
     """
-    names = {name for name, registered in _kind(_check_kind(kind)).classes.items() if registered is cls}
+    names = {name for name, registered in _kind(_check_kind(kind)).accepted.items() if registered is cls}
     for record in plugins():
         if record.distribution != _OWN_DISTRIBUTION and names & set(record.offers.get(kind, ())):
             return record
@@ -219,7 +224,7 @@ def owner_of(kind: str, cls: type) -> PluginRecord | None:
 def plugins() -> tuple[PluginRecord, ...]:
     """Return a record of every installed plugin, also of those that were left out, sorted by name."""
     with _lock:
-        kinds = {kind: _kind(kind) for kind in KINDS}
+        kinds = {kind: _kind(kind) for kind in ALL_KINDS}
         registry = _discovered()
         if not registry.records:
             registry.records = tuple(_with_offers(plugin, kinds) for plugin in registry.plugins)
@@ -233,8 +238,8 @@ def refresh() -> None:
         _found = None
 
 
-def _all(kind: str) -> dict[str, type]:
-    return dict(_kind(kind).classes)
+def _all(kind: str) -> dict[str, Any]:
+    return dict(_kind(kind).accepted)
 
 
 def _kind(kind: str) -> _Kind:
@@ -335,7 +340,7 @@ def _hooks(plugin: object) -> pluggy.PluginManager:
         manager.register(plugin)
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        hooks = ", ".join(f"register_{kind}()" for kind in KINDS)
+        hooks = ", ".join(f"register_{kind}()" for kind in ALL_KINDS)
         raise TypeError(f"{error} (the hooks are {hooks})") from error
     return manager
 
@@ -348,19 +353,33 @@ def _call_hook(plugin: _Plugin, kind: str) -> None:
                 plugin.offers[kind] = _checked(kind, returned)
 
 
-def _checked(kind: str, returned: object) -> dict[str, type]:
-    """Check what a hook returned: a mapping from names to classes that can be instantiated."""
+def _checked(kind: str, returned: object) -> dict[str, Any]:
+    """Check what a hook returned: a mapping from names to classes that can be instantiated, or to commands."""
     if not isinstance(returned, Mapping):
-        raise TypeError(f"`register_{kind}` must return a mapping from names to classes, got {returned!r}")
-    for name, cls in returned.items():
+        raise TypeError(f"`register_{kind}` must return a mapping from names to {_words(kind)}, got {returned!r}")
+    for name, value in returned.items():
         if not isinstance(name, str) or not name:
             raise TypeError(f"`register_{kind}` must use non-empty strings as names, got {name!r}")
-        if not inspect.isclass(cls):
-            raise TypeError(f"`register_{kind}` must map {name!r} to a class, got {cls!r}")
-        if inspect.isabstract(cls):
-            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-            raise TypeError(f"`register_{kind}` maps {name!r} to {cls.__name__}, which lacks {missing}")
+        if kind == "commands":
+            _check_command(name, value)
+        else:
+            _check_class(kind, name, value)
     return dict(returned)
+
+
+def _check_class(kind: str, name: str, cls: object) -> None:
+    if not inspect.isclass(cls):
+        raise TypeError(f"`register_{kind}` must map {name!r} to a class, got {cls!r}")
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+        raise TypeError(f"`register_{kind}` maps {name!r} to {cls.__name__}, which lacks {missing}")
+
+
+def _check_command(name: str, command: object) -> None:
+    if not isinstance(command, click.Command):
+        raise TypeError(f"`register_commands` must map {name!r} to a command of click, got {command!r}")
+    if name in OWN_COMMANDS:
+        raise ValueError(f"`register_commands` must not use {name!r}, which is a command of kpp itself")
 
 
 def _assemble(kind: str, plugins: list[_Plugin]) -> _Kind:
@@ -370,18 +389,18 @@ def _assemble(kind: str, plugins: list[_Plugin]) -> _Kind:
         _call_hook(plugin, kind)
         for name, cls in plugin.offers.get(kind, {}).items():
             offers[name].append((plugin.record, cls))
-    classes: dict[str, type] = {}
+    accepted: dict[str, Any] = {}
     refused: dict[str, tuple[PluginRecord, ...]] = {}
     for name, found in sorted(offers.items()):
         own = [offer for offer in found if offer[0].distribution == _OWN_DISTRIBUTION]
         kept = own or found
         if len(kept) == 1:
-            classes[name] = kept[0][1]
+            accepted[name] = kept[0][1]
         others = tuple(record for record, _ in found if len(kept) > 1 or record is not kept[0][0])
         if others:
             refused[name] = others
-            _warn(_taken(kind, name, others) if name in classes else _collision(kind, name, others))
-    return _Kind(classes, refused)
+            _warn(_taken(kind, name, others) if name in accepted else _collision(kind, name, others))
+    return _Kind(accepted, refused)
 
 
 def _with_offers(plugin: _Plugin, kinds: Mapping[str, _Kind]) -> PluginRecord:
@@ -409,7 +428,7 @@ def _collision(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
 def _taken(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
     offering = " and ".join(str(record) for record in records)
     return (
-        f"the name {name!r} among the {_words(kind)} is one of kpp's own, and kpp keeps it; the class that {offering} "
+        f"the name {name!r} among the {_words(kind)} is one of kpp's own, and kpp keeps it; the one that {offering} "
         "offers is left out and needs another name"
     )
 
@@ -424,9 +443,9 @@ def _unknown(kind: str, name: str, known: Mapping[str, type]) -> str:
     return message + (f" Plugins left out: {', '.join(absent)}" if absent else "")
 
 
-def _check_kind(kind: str) -> str:
-    if kind not in KINDS:
-        raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}")
+def _check_kind(kind: str, known: tuple[str, ...] = KINDS) -> str:
+    if kind not in known:
+        raise ValueError(f"`kind` must be one of {', '.join(known)}, got {kind!r}")
     return kind
 
 

@@ -28,8 +28,6 @@ import numpyro.distributions as dist
 from kpp import registry
 from kpp.handler_stack import separate_threads
 
-__all__ = ["data_class", "from_spec", "to_spec", "written_as_text"]
-
 _WRAPPERS = ("expand", "to_event")
 # Matrices that a distribution computes from one of its other arguments.
 _DERIVED = frozenset({"covariance_matrix", "precision_matrix"})

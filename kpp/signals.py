@@ -19,8 +19,6 @@ import traceback
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["end_if_asked", "ends_by_signals", "raised_by_signal"]
-
 _GRACE = 5.0  # seconds in which a process may delete its unfinished results
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -8,8 +8,6 @@ import jax
 import numpy as np
 from numpyro.distributions import Delta, Distribution, constraints
 
-__all__ = ["check_prior_shape", "check_prior_support", "is_prior", "is_real", "leaf_shape"]
-
 
 def is_prior(value: object) -> bool:
     """Return whether a leaf is a prior, a NumPyro distribution; pass it as `is_leaf` to JAX's tree functions."""

@@ -25,25 +25,6 @@ from kpp.arguments import guard_exports
 from kpp.validation import as_points, is_missing, one_of, refuse_dates
 from kpp.wording import named
 
-__all__ = [
-    "Scales",
-    "Schema",
-    "as_frame",
-    "as_names",
-    "as_table",
-    "check_columns",
-    "columns_of_names",
-    "columns_of_text",
-    "is_number",
-    "is_table",
-    "numbers_as_text",
-    "plain_level",
-    "read_points",
-    "refuse_missing",
-    "standardize",
-]
-
-
 UNSEEN = ("error", "prior")
 
 _SHOWN_LEVELS = 5

@@ -29,15 +29,6 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-__all__ = [
-    "alone_in_thread",
-    "call_in_threads",
-    "enlarge_thread_pool",
-    "is_alone_in_thread",
-    "num_cores",
-    "one_blas_thread",
-]
-
 _worker = threading.local()  # has the attribute `busy` in the threads of `call_in_threads`
 
 Task = TypeVar("Task")

@@ -19,36 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = [
-    "as_array",
-    "as_binary_labels",
-    "as_finite_array",
-    "as_points",
-    "as_targets",
-    "at_least",
-    "between",
-    "check_array",
-    "check_rng_key",
-    "check_same_rows",
-    "check_type",
-    "count",
-    "finite_arrays",
-    "in_words",
-    "is_concrete",
-    "is_instance",
-    "is_missing",
-    "one_of",
-    "positive",
-    "probability",
-    "refuse_dates",
-    "refuse_masked",
-    "refuse_missing_labels",
-    "refuse_not_numbers",
-    "refuse_non_finite",
-    "warn_if_float32",
-    "wrong_kind",
-]
-
 T = TypeVar("T")
 
 _MOST = 2**53

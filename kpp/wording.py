@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["brief", "duration", "listed", "named", "warn_at_edge"]
-
 _LOGGER = logging.getLogger("kpp")
 _FEWEST = 3  # values of a grid that has an inside
 #: The most names in one message: more of them hide what it says.

@@ -241,7 +241,7 @@ background = 4
 @pytest.fixture(scope="session")
 def hostile_results(hostile_study: HostileStudy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the results of the hostile study, the report among them."""
-    from kpp.study import parse_study, run_study
+    from kpp_study import parse_study, run_study
 
     folder = tmp_path_factory.mktemp("hostile")
     hostile_study.table.to_csv(folder / "table.csv", index=False)

@@ -208,7 +208,10 @@ def test_boundaries_and_processes_of_gpec_never_import_each_other(room: str, oth
     assert not [name for name in names if name.startswith(f"kpp_gpec.{other}.")]
 
 
-@pytest.mark.parametrize("family", ["aggregates", "colliders", "effects", "preferences", "tables"])
+FAMILIES = ("aggregates", "colliders", "fusion", "mechanisms", "preferences", "tables", "treatments")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_of_models_imports_no_family_but_tables(family: str):
     allowed = {family, "tables"}
     others = [
@@ -262,3 +265,14 @@ def test_no_file_hides_abstract_fields_from_equinox(folder: Path):
         )
     ]
     assert not wrong, "remove `from __future__ import annotations` from these files"
+
+
+def test_the_spine_is_short_and_its_page_has_a_paragraph_for_each_file():
+    page = (ROOT / "docs" / "explanation" / "the_spine.md").read_text(encoding="utf-8")
+    block = re.search(r"```text spine\n(.*?)```", page, re.DOTALL)
+    assert block
+    names = block[1].split()
+    paragraphs = re.findall(r"^\*\*`(.+?)`\.\*\*", page, re.MULTILINE)
+    assert paragraphs == names
+    files = [(ROOT / "kpp" / f"{name}.py").read_text(encoding="utf-8") for name in names]
+    assert sum(bool(line.strip()) for text in files for line in text.splitlines()) <= 4000

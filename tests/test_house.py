@@ -160,7 +160,8 @@ def test_the_picture_shows_each_part_and_is_checked(tmp_path: Path, run: Run):
 @pytest.fixture(scope="module")
 def measures(script: ModuleType, root: Path) -> dict[str, str]:
     house = script.House(root)
-    return dict([*script.layout_rows(house, ["models/kpp_models"]), *script.contract_rows(house)])
+    rows = [script.layout_rows(house, ["models/kpp_models"]), script.export_rows(house), script.contract_rows(house)]
+    return dict(row for group in rows for row in group)
 
 
 @pytest.mark.parametrize(

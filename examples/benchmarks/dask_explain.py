@@ -23,8 +23,8 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import kpp
-from kpp.jobs import explain_to_store
 from kpp.kernels import RBF
+from kpp_study import explain_to_store
 
 CORES = (2, 16, 128, 1024)
 

@@ -37,8 +37,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-import kpp
 from kpp.causal import CausalDAG
+from kpp_models import causal_effect
 
 
 class Problem(NamedTuple):
@@ -128,9 +128,9 @@ def learners(seed: int) -> tuple[RandomForestRegressor, Pipeline]:
 
 
 def by_kpp(problem: Problem, seed: int) -> Estimate:
-    """Estimate by `kpp.causal_effect` with its defaults."""
+    """Estimate by `kpp_models.causal_effect` with its defaults."""
     edges = [("t", "y"), *((name, node) for name in problem.covariates for node in ("t", "y"))]
-    effect = kpp.causal_effect(
+    effect = causal_effect(
         jax.random.key(seed),
         problem.table,
         CausalDAG(edges),

@@ -12,8 +12,6 @@ import pandas as pd
 from kpp.causal import CausalDAG
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood, PoissonLikelihood
 
-__all__ = ["SIMULATIONS", "Simulation", "confounded", "logistic", "mean_chance"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:

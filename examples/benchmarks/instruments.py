@@ -1,4 +1,4 @@
-"""Effects by instruments: errors of `kpp.effects.instrumental_regression`, beside regressions without.
+"""Effects by instruments: errors of `kpp_models.instrumental_regression`, beside regressions without.
 
     python -m examples.benchmarks.instruments [--data-sets 50] [--rows 500]
 
@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 
 from examples.coverage.identified import INSTRUMENTS, InstrumentLaw
-from kpp.effects import instrumental_regression
+from kpp_models import instrumental_regression
 
 
 def ridge_without_instruments(study: InstrumentLaw) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Are posteriors of structural models calibrated? Ranks of true parameters, from tables that the models draw.
 
 Run it as `python examples/benchmarks/structural_calibration.py [--tables N]`. Parameters, and tables given them, are
-drawn from `kpp.mechanisms.StructuralModel`; the parameters are ranked among draws from their posterior given the table,
+drawn from `kpp_models.StructuralModel`; the parameters are ranked among draws from their posterior given the table,
 by NUTS. Ranks of correct posteriors are uniform. The last model is a check of the test: its tables have noise of a
 variance that is four times as large as the model of the posterior assumes.
 """
@@ -18,7 +18,7 @@ from kpp.calibration import simulation_based_calibration
 from kpp.causal import CausalDAG
 from kpp.gp import GaussianLikelihood
 from kpp.kernels import RBF
-from kpp.mechanisms import GPMechanism, LinearMechanism, StructuralModel
+from kpp_models import GPMechanism, LinearMechanism, StructuralModel
 
 jax.config.update("jax_enable_x64", True)
 

@@ -1,4 +1,4 @@
-"""Intervals of the effect of a treatment from one table, by `kpp.causal_effect` with its defaults."""
+"""Intervals of the effect of a treatment from one table, by `kpp_models.causal_effect` with its defaults."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import jax
 import numpy as np
 import pandas as pd
 
-import kpp
 from examples.benchmarks.effect_simulations import SIMULATIONS as LAWS
 from examples.benchmarks.effect_simulations import Simulation as Law
 from examples.benchmarks.effect_simulations import logistic, mean_chance
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
 from kpp.gp import BinomialLikelihood, OrdinalLikelihood
+from kpp_models import causal_effect
 
 jax.config.update("jax_enable_x64", True)
 
@@ -81,7 +81,7 @@ def estimate(table: pd.DataFrame, seed: int, law: Law, **options: Any) -> Any:
     """Estimate the effect of the law's levels."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return kpp.causal_effect(
+        return causal_effect(
             jax.random.key(seed),
             table,
             law.graph,

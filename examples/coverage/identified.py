@@ -15,10 +15,9 @@ from scipy.stats import norm
 import kpp
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
 from kpp.causal import CausalDAG
-from kpp.effects import instrumental_regression
 from kpp.gp import GaussianLikelihood
 from kpp.kernels import RBF
-from kpp.mechanisms import GPMechanism, StructuralModel
+from kpp_models import GPMechanism, StructuralModel, causal_effect, instrumental_regression
 
 jax.config.update("jax_enable_x64", True)
 
@@ -109,7 +108,7 @@ def chain() -> Law:
 def measure_expression(seed: int, law: Law, rows: int) -> dict[str, Intervals]:
     """Estimate the effect of x on y from a table."""
     table = pd.DataFrame(law.draw(np.random.default_rng(seed).normal(size=(6, rows))))
-    found = kpp.causal_effect(
+    found = causal_effect(
         jax.random.key(seed), table, law.graph, treatment="x", outcome="y", at=[value.item() for value in law.at]
     )
     draws = found.draws.to_numpy()[0]
@@ -252,7 +251,7 @@ INSTRUMENTS = {
 }
 SIMULATIONS = {
     f"effect_{name}_{rows}": Simulation(
-        f"`kpp.causal_effect`, {law}",
+        f"`kpp_models.causal_effect`, {law}",
         f"{law}; the mean outcome at set values of the treatment.",
         rows,
         functools.partial(measure_expression, law=found, rows=rows),
@@ -263,7 +262,7 @@ SIMULATIONS = {
 }
 SIMULATIONS |= {
     f"instruments_{name}": Simulation(
-        f"`kpp.effects.instrumental_regression`, {words}",
+        f"`kpp_models.instrumental_regression`, {words}",
         f"{words}; the mean outcome at 20 values of the treatments in their middle 90 %.",
         INSTRUMENT_ROWS,
         functools.partial(measure_instruments, law=law),

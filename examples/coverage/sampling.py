@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 import kpp
 from examples.coverage.simulations import Intervals, Simulation
-from kpp._arviz import summary
+from kpp.arviz_data import summary
 from kpp.causal import CausalDAG
 from kpp.games import Causal, GaussianConditional, Interventional, Observational, value_error
 from kpp.kernels import RBF

@@ -30,15 +30,15 @@ from gpgp_simulation import Game, candidates, numbers, observe, simulate
 from preference_methods import choose_and_predict
 
 from kpp.kernels import RBF
-from kpp.preferences import (
-    Matches,
+from kpp.preferences import Matches
+from kpp_models import (
+    PGP,
     choose_num_clusters,
     clustering_accuracy,
     comparable_clusters,
     partial_ranking_clusters,
     svd_clusters,
 )
-from kpp_models import PGP
 
 METHODS = ("GPGP-CLUS", "PR-CLUS", "SVD-CLUS")
 

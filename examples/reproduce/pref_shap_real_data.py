@@ -43,9 +43,9 @@ import kpp
 from kpp import RKHSFunction
 from kpp.games import Interventional, Observational
 from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, Preferential
-from kpp.preferences import Matches, spectral_rankability
+from kpp.preferences import Matches
 from kpp.priors import substitute
-from kpp_models import PreferenceGP, PreferenceLogistic
+from kpp_models import PreferenceGP, PreferenceLogistic, spectral_rankability
 from kpp_pref_shap import PreferentialContext, PreferentialItems, PrefShap, as_concatenated, as_utility
 from kpp_rkhs_shap import RKHSShap
 

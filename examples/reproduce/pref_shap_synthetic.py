@@ -40,8 +40,8 @@ import kpp
 from kpp import Explanation, RKHSFunction
 from kpp.games import Observational
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Preferential
-from kpp.preferences import ItemFunction, Matches, row_sums, spectral_rankability
-from kpp_models import PreferenceGP, PreferenceLogistic
+from kpp.preferences import ItemFunction, Matches, row_sums
+from kpp_models import PreferenceGP, PreferenceLogistic, spectral_rankability
 from kpp_pref_shap import PreferentialContext, PreferentialItems, PrefShap
 from kpp_rkhs_shap import RKHSShap
 

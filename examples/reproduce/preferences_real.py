@@ -33,8 +33,16 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 import kpp
 from kpp.kernels import RBF
-from kpp.preferences import Matches, count_cycles, mean_clustering_coefficient, spectral_rankability
-from kpp_models import GPGP, PGP, GPClassification, duel
+from kpp.preferences import Matches
+from kpp_models import (
+    GPGP,
+    PGP,
+    GPClassification,
+    count_cycles,
+    duel,
+    mean_clustering_coefficient,
+    spectral_rankability,
+)
 from kpp_models.estimators import BradleyTerry, PairwiseLogisticRegression, match_rows
 
 PUBLISHED = (

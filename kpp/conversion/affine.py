@@ -36,8 +36,6 @@ from kpp.kernels import (
 from kpp.posteriors import GPPosterior
 from kpp.typing import Numbers
 
-__all__ = ["rescale_inputs", "rescale_outputs"]
-
 
 @overload
 def rescale_inputs(function: RKHSFunction, center: Numbers, scale: Numbers) -> RKHSFunction: ...

@@ -10,8 +10,6 @@ from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
-__all__ = ["AbstractConverter"]
-
 
 class AbstractConverter(abc.ABC):
     """A converter of the fitted models of another library, which is exact or refuses.

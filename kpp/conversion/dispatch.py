@@ -11,8 +11,6 @@ from kpp.explanations import is_fit
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 
-__all__ = ["as_explainable", "as_gp_posterior", "as_rkhs_function", "is_foreign"]
-
 
 def as_gp_posterior(predictor: Any) -> GPPosterior:
     r"""Represent a fitted Gaussian process of any library exactly: the posterior of its function.

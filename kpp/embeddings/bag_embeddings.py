@@ -21,8 +21,6 @@ from kpp.embeddings.embedding import AbstractEmbedding
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, Points, RngKey
 
-__all__ = ["AbstractBagEmbedding", "ReplicatedConditionalMeanEmbedding", "ShrinkageConditionalMeanEmbedding"]
-
 
 class AbstractBagEmbedding(AbstractConditionalEmbedding):
     r"""A conditional embedding on means of bags.

@@ -16,8 +16,6 @@ from kpp.kernels import RBF, AbstractKernel, check_positive, parameter
 from kpp.typing import Leaf, Numbers, Points, RngKey
 from kpp.validation import as_finite_array, check_same_rows, finite_arrays
 
-__all__ = ["KernelBayesRule"]
-
 
 class KernelBayesRule(AbstractEmpiricalEmbedding):
     r"""The embedding of the posterior of X given Y = y, for a prior of X that need not be the law of the sample.

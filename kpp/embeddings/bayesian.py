@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from kpp.causal import CausalDAG
 
-__all__ = ["BayesianConditionalMeanEmbedding"]
-
 
 class BayesianConditionalMeanEmbedding(AbstractEmbedding):
     r"""A Gaussian process posterior of the embeddings of Y given X = x, or under do(X = x).

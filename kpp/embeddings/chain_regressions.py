@@ -19,8 +19,6 @@ from kpp.wording import named
 if TYPE_CHECKING:
     from kpp.causal import Chain
 
-__all__ = ["chain_regressions"]
-
 
 def chain_regressions(
     chain: Chain,

@@ -38,8 +38,6 @@ from kpp.typing import Leaf
 if TYPE_CHECKING:
     from kpp.causal import Chain, ConditionalLaw, Variable
 
-__all__ = ["ChainSample", "Regression", "chain_weights"]
-
 
 class Regression(eqx.Module):
     r"""How a conditional law is estimated.

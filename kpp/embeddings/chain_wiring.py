@@ -20,21 +20,6 @@ from jaxtyping import Array, Float
 if TYPE_CHECKING:
     from kpp.causal import Chain, ConditionalLaw, Variable
 
-__all__ = [
-    "Conditioning",
-    "ScatteredError",
-    "Tensor",
-    "Wiring",
-    "chain_rank",
-    "conditioning",
-    "contract",
-    "largest_rank",
-    "regressed_laws",
-    "regression_index",
-    "row_index",
-    "wire",
-]
-
 #: An array and the index of each of its axes.
 Tensor = tuple[Array, tuple[int, ...]]
 

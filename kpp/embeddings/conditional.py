@@ -21,8 +21,6 @@ from kpp.memory import check_matrices
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import check_same_rows, finite_arrays
 
-__all__ = ["AbstractConditionalEmbedding", "AbstractRegressionEmbedding", "ConditionalMeanEmbedding"]
-
 _WHAT = "the regularized kernel matrix of the inputs"
 
 

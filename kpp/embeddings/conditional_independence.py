@@ -25,8 +25,6 @@ from kpp.tables import Schema, columns_of_names, is_table, read_points
 from kpp.typing import RngKey
 from kpp.validation import check_same_rows, count, warn_if_float32
 
-__all__ = ["IndependenceTest", "conditional_independence_test"]
-
 _NO_VARIATION = 1e-8  # the share of the variation of X or Y below which the residuals are rounding errors
 
 

@@ -21,8 +21,6 @@ from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, Numbers, Points, RngKey
 from kpp.validation import as_finite_array, check_same_rows, finite_arrays
 
-__all__ = ["DeconditionalMeanEmbedding"]
-
 
 class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
     r"""The embedding of each x in the space of functions of y that inverts conditional expectation.

@@ -11,8 +11,6 @@ from kpp.bags import Bags
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import AbstractKernel
 
-__all__ = ["BagMeans", "PointSections"]
-
 _BATCH = 512  # rows of a Gram matrix that are formed at the same time
 
 

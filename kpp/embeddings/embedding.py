@@ -26,9 +26,6 @@ from kpp.modules import AbstractModule
 from kpp.typing import Numbers, Points
 from kpp.validation import as_finite_array, finite_arrays, is_concrete
 
-__all__ = ["AbstractEmbedding", "AbstractEmpiricalEmbedding", "check_same_kernel"]
-
-
 # Methods whose arguments are points and queries, which subclasses define.
 _OF_POINTS = ("weights", "input_weights", "evaluate")
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from kpp.causal import CausalDAG, Chain, Estimand, Variable
 
-__all__ = ["EstimandEmbedding"]
-
 _SINGULAR = "a regularized kernel matrix of the embedding"
 
 

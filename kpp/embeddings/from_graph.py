@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from kpp.causal import Adjustment, CausalDAG
 
-__all__ = ["InterventionSamples", "kernel_or_default", "read_columns", "read_frame", "read_samples"]
-
 
 class InterventionSamples(NamedTuple):
     """Samples of treatment and outcome with their kernels and their adjustment.

@@ -17,8 +17,6 @@ from kpp.validation import one_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_graph"]
-
 _CORRECTIONS = ("holm", "bh", "by")
 
 

@@ -17,8 +17,6 @@ from kpp.memory import check_matrices
 from kpp.typing import Numbers
 from kpp.validation import as_points, check_same_rows, probability
 
-__all__ = ["hsic", "rank_features"]
-
 _MIN_ROWS = 4  # the unbiased estimator averages over quadruples of different rows
 
 

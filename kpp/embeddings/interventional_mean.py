@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from kpp.causal import CausalDAG
 
-__all__ = ["InterventionalMeanEmbedding"]
-
 
 class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
     r"""The embedding of the distribution of Y when the treatment is set to x, :math:`p(y | do(X = x))`.

@@ -13,8 +13,6 @@ from kpp.kernels import RBF, AbstractKernel
 from kpp.typing import Points, RngKey
 from kpp.validation import finite_arrays
 
-__all__ = ["MeanEmbedding"]
-
 
 class MeanEmbedding(AbstractEmpiricalEmbedding):
     r"""The kernel mean embedding of an empirical distribution.

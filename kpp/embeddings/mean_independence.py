@@ -31,8 +31,6 @@ from kpp.validation import (
     warn_if_float32,
 )
 
-__all__ = ["MeanIndependenceTest", "mean_independence_test"]
-
 
 class MeanIndependenceTest(NamedTuple):
     """The result of `mean_independence_test`.

@@ -18,8 +18,6 @@ from kpp.posteriors import GPPosterior
 from kpp.typing import Points
 from kpp.validation import is_concrete
 
-__all__ = ["QuadraturePosterior", "bayesian_quadrature"]
-
 
 class QuadraturePosterior(NamedTuple):
     """The joint Gaussian law of p expectations.

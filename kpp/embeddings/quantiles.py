@@ -17,8 +17,6 @@ from kpp.embeddings.embedding import AbstractEmpiricalEmbedding
 from kpp.typing import Numbers, Points
 from kpp.validation import as_targets, check_same_rows, is_concrete
 
-__all__ = ["interventional_cdf", "interventional_quantiles"]
-
 
 def interventional_cdf(
     embedding: AbstractEmpiricalEmbedding, query: Points | None, thresholds: Numbers, *, values: Numbers | None = None

@@ -15,8 +15,6 @@ from kpp.embeddings.conditional import AbstractRegressionEmbedding
 from kpp.typing import Numbers, RngKey
 from kpp.validation import as_targets, check_rng_key, count, one_of
 
-__all__ = ["SelectedRegularization", "select_regularization"]
-
 _GRID = np.logspace(-7, 0, 15)
 _CRITERIA = ("loss", "evidence")
 

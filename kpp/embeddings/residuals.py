@@ -11,8 +11,6 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 
-__all__ = ["LENGTHSCALES", "centered", "centered_features", "regressions_on"]
-
 #: The lengthscales tried, in units of those of the median heuristic.
 LENGTHSCALES = (0.5, 1.0, 2.0)
 

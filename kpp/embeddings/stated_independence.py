@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from kpp.causal import Independence
 
-__all__ = ["independence_test"]
-
 
 def independence_test(
     rng_key: RngKey,

@@ -23,8 +23,6 @@ from kpp.serialization import data_class
 from kpp.typing import Leaf, Points
 from kpp.validation import check_same_rows, finite_arrays
 
-__all__ = ["AbstractAdjustment", "BackDoor", "FrontDoor", "NoAdjustment", "check_samples", "num_rows"]
-
 
 class AbstractAdjustment(eqx.Module):
     r"""A method to estimate an intervention from samples of the observed distribution.

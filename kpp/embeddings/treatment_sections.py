@@ -10,8 +10,6 @@ from kpp import linalg
 from kpp.kernels import AbstractKernel
 from kpp.typing import Points
 
-__all__ = ["Intervention"]
-
 
 class Intervention(eqx.Module):
     r"""The elements of interventions, as sections of the treatment's kernel.

@@ -23,8 +23,6 @@ from kpp.memory import check_count, check_matrices
 from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_points, count
 
-__all__ = ["TwoSampleTest", "two_sample_test", "witness"]
-
 
 def witness(
     first: AbstractEmbedding, second: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None

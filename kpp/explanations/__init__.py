@@ -2,7 +2,6 @@
 
 from kpp.arguments import guard_exports as _guard_exports
 from kpp.batching import in_blocks as in_blocks
-from kpp.explanations import zarr_store as zarr_store
 from kpp.explanations._storage import marked as marked
 from kpp.explanations.comparison import compare as compare
 from kpp.explanations.draw_functions import DrawFunction as DrawFunction

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.explanations._uncertainty import interval, is_uncertain, standard_deviation
 from kpp.netcdf import encode_attrs
 from kpp.plots.intervals import IntervalKind
@@ -26,7 +26,7 @@ def to_arviz(dataset: xr.Dataset) -> Any:
     constant = dataset[[name for name in dataset.data_vars if name not in drawn]]
     for group in (posterior, constant):
         group.attrs = encode_attrs(dataset.attrs)
-    return _arviz.from_groups({"posterior": posterior, "constant_data": constant})
+    return arviz_data.from_groups({"posterior": posterior, "constant_data": constant})
 
 
 def to_shap(dataset: xr.Dataset, schema: Schema, bounds: xr.DataArray | None) -> Any:

@@ -9,8 +9,6 @@ from kpp.notebook import Html, bar, details, panel, table
 from kpp.plots import credible_interval
 from kpp.plots.importance import importance_order, mean_absolute
 
-__all__ = ["explanation_html"]
-
 _PROBABILITY = 0.9
 _SHOWN = 15
 

@@ -13,8 +13,6 @@ from kpp.tables import Schema, columns_of_text, is_table, read_points
 from kpp.typing import Numbers
 from kpp.validation import check_same_rows, positive
 
-__all__ = ["read_shap", "read_shapiq"]
-
 # shapiq's indices whose values of single features are Shapley values, and those whose values of all orders add up.
 _SHAPLEY, _ADDING_UP = ("SV", "SII"), ("k-SII", "STII", "FSII")
 

@@ -8,10 +8,8 @@ import numpy as np
 import xarray as xr
 
 from kpp import netcdf
-from kpp.explanations import zarr_store
 from kpp.explanations._build import REQUIRED, additivity_error
-
-__all__ = ["load", "marked", "save"]
+from kpp.storage import zarr_store
 
 _MARK = "kpp_explanation_format"
 _FORMAT = 1

@@ -9,8 +9,6 @@ import xarray as xr
 
 from kpp.explanations.explanation import Explanation
 
-__all__ = ["compare"]
-
 
 def compare(explanations: Mapping[str, Explanation]) -> xr.Dataset:
     r"""Compare explanations of the same points.

@@ -14,8 +14,6 @@ from kpp.explanations.estimator_functions import as_frame
 from kpp.tables import Schema, read_points
 from kpp.typing import PointFunction
 
-__all__ = ["DrawFunction"]
-
 _SAMPLE_DIMS = ("chain", "draw")
 
 

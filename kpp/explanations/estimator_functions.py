@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 
 from kpp.tables import Schema, check_columns, columns_of_text, plain_level, read_points
 
-__all__ = ["EstimatorFunction", "as_frame", "is_estimator", "output_names"]
-
 
 def is_estimator(predictor: object) -> bool:
     """Return whether a predictor has the interface of a scikit-learn estimator, fitted or not."""

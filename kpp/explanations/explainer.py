@@ -33,8 +33,6 @@ from kpp.tables import Schema, as_table, is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points
 
-__all__ = ["AbstractExplainer", "AbstractPointsExplainer", "Inputs"]
-
 Groups = Mapping[str, Any] | Sequence[tuple[str, Any]] | None
 
 

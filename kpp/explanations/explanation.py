@@ -32,8 +32,6 @@ from kpp.typing import Numbers, RngKey
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Explanation"]
-
 
 class Explanation:
     r"""Contributions of features to predictions, with the data and names needed to interpret them.

@@ -12,8 +12,6 @@ from kpp.games import Players
 from kpp.tables import Schema
 from kpp.typing import AnyArray
 
-__all__ = ["GroupedPoints", "freeze_groups", "group_points"]
-
 
 def freeze_groups(groups: Any) -> tuple[tuple[str, tuple[Any, ...]], ...] | None:
     """Return groups as pairs of a name and members, which an explainer can keep as a static field.

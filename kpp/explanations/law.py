@@ -14,8 +14,6 @@ from kpp.linalg import symmetric_root
 from kpp.random import numpy_generator
 from kpp.typing import RngKey
 
-__all__ = ["Law", "LawOfDraws"]
-
 # The draws of a posterior that has only one draw of the hyperparameters.
 _NUM_DRAWS = 200
 

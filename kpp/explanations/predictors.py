@@ -21,21 +21,6 @@ from kpp.tables import Schema, is_table, read_points
 from kpp.typing import AnyArray
 from kpp.validation import as_finite_array, one_of
 
-__all__ = [
-    "Requirement",
-    "Resolved",
-    "check_features",
-    "describe_uncertainty",
-    "fit_of",
-    "fitted_schema",
-    "has_function_law",
-    "is_fit",
-    "read_function",
-    "read_rows",
-    "resolve",
-    "schema_of",
-]
-
 _LOGGER = logging.getLogger("kpp")
 
 #: The kinds of predictor that an explainer can require; `resolve` returns exactly the required kind.

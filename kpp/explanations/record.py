@@ -14,8 +14,6 @@ from kpp.causal import CausalDAG, CausalOrder
 from kpp.games import AbstractValueFunction, ShapleyEstimate
 from kpp.typing import RngKey
 
-__all__ = ["describe_estimate", "describe_key", "describe_value_function"]
-
 
 def describe_value_function(value_function: AbstractValueFunction) -> dict[str, Any]:
     """Return the registered or class name of a value function, its simple options, and how many points it holds.

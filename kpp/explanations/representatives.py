@@ -17,8 +17,6 @@ from kpp.explanations.predictors import has_function_law
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 
-__all__ = ["Representatives", "representatives"]
-
 # A law for each 50 draws takes some 30 % of the time of the means of their values.
 _DRAWS_OF_A_LAW, _MAX_LAWS = 50, 8
 # The posteriors of all draws are computed if their roots have at most so many numbers.

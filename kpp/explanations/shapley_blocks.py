@@ -12,8 +12,6 @@ from jaxtyping import Array, Float, PyTree
 from kpp.batching import in_blocks
 from kpp.games import ShapleyEstimate
 
-__all__ = ["solve_in_blocks"]
-
 _LOGGER = logging.getLogger("kpp")
 
 Solver = Callable[[Any, Float[Array, "b d"]], tuple[ShapleyEstimate, PyTree]]

@@ -15,8 +15,6 @@ from jaxtyping import Array, Float
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Points
 
-__all__ = ["AbstractFeatureKernel"]
-
 
 class AbstractFeatureKernel(AbstractKernel):
     r"""A kernel given by its features.

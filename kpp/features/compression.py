@@ -14,8 +14,6 @@ from kpp.functions import RKHSFunction
 from kpp.typing import Points
 from kpp.validation import is_concrete
 
-__all__ = ["Compressed", "compress"]
-
 _BATCH = 256  # rows of a kernel matrix that are computed at a time, which bounds the memory
 
 

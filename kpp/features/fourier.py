@@ -28,8 +28,6 @@ from kpp.random import standard_normal
 from kpp.supports import is_prior
 from kpp.typing import Leaf, RngKey
 
-__all__ = ["RandomFourier"]
-
 # A Matérn kernel's spectral density is Student's t with twice its smoothness in degrees of freedom.
 _DEGREES: dict[type, float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
 

@@ -18,8 +18,6 @@ from kpp.kernels.parameters import per_feature, scalar
 from kpp.typing import AnyArray, Leaf, Numbers, RngKey
 from kpp.validation import as_finite_array, as_points, count, is_concrete
 
-__all__ = ["HilbertSpace"]
-
 # The smoothness of each Matern kernel in closed form.
 _SMOOTHNESS: dict[type, float] = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}
 # Two numbers a, b for each kernel (Riutort-Mayol et al. 2023, section 4.4): with points in [-S, S], a boundary c S and

@@ -14,8 +14,6 @@ from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_points, check_rng_key, count, one_of
 
-__all__ = ["Landmarks", "landmarks", "mean_discrepancy"]
-
 _METHODS = ("kmeans", "herding", "random")
 _BATCH = 256  # rows of a kernel matrix that are computed at a time, which bounds the memory
 

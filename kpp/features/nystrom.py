@@ -17,8 +17,6 @@ from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
 from kpp.validation import as_finite_array
 
-__all__ = ["Nystrom"]
-
 
 class Nystrom(AbstractFeatureKernel):
     r"""Nyström's approximation of a kernel.

@@ -21,8 +21,6 @@ from kpp.kernels.pairs.oriented import orient, stack_items
 from kpp.kernels.pairs.preference import example_pairs
 from kpp.typing import AnyArray, Points, RngKey
 
-__all__ = ["GeneralizedPreferentialFeatures", "PreferentialFeatures"]
-
 
 def _as_feature_kernel(kernel: object) -> AbstractFeatureKernel:
     if not isinstance(kernel, AbstractFeatureKernel):

@@ -22,6 +22,7 @@ from kpp.gp.expectations import expected_softplus as expected_softplus
 from kpp.gp.expectations import log_expectation as log_expectation
 from kpp.gp.expectations import student_t_marginal as student_t_marginal
 from kpp.gp.feature_laplace import FeatureCovariance as FeatureCovariance
+from kpp.gp.fields import as_scalar as as_scalar
 from kpp.gp.fields import check_categories as check_categories
 from kpp.gp.fields import check_kernel_fits as check_kernel_fits
 from kpp.gp.fields import example_points as example_points

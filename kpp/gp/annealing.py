@@ -12,8 +12,6 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.typing import RngKey
 
-__all__ = ["anneal", "anneal_from_laplace", "elliptical_slice_step"]
-
 _NUM_STEPS = 32
 _MAX_SHRINKS = 60  # each shrinks the bracket by a factor of about 2, so that it ends at the present point
 

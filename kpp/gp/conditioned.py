@@ -17,8 +17,6 @@ from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import AnyArray, Points
 
-__all__ = ["ConditionedProcess", "PriorMean", "constant_mean", "evaluate_mean", "moments_in_blocks"]
-
 _ROWS = 2048  # points per block of moments; it bounds the memory of their kernel sections
 
 Law = TypeVar("Law")  # mean, variance, and what else a law of values at points holds

@@ -33,8 +33,6 @@ from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import AnyArray, Points
 
-__all__ = ["ConditionedGP", "condition", "condition_by_inducing", "condition_on_values"]
-
 
 class ConditionedGP(eqx.Module):
     r"""The posterior of a function under a Gaussian process and one draw of the hyperparameters.

@@ -19,14 +19,6 @@ from kpp.gp.likelihoods import AbstractLikelihood, AbstractPointwiseLikelihood
 from kpp.random import standard_normal
 from kpp.typing import AnyArray, RngKey
 
-__all__ = [
-    "FeatureObservations",
-    "GaussianProcessMarginal",
-    "InducingBound",
-    "LaplaceMarginal",
-    "LatentObservations",
-]
-
 
 class GaussianProcessMarginal(dist.Distribution):
     r"""The marginal likelihood of Gaussian-process regression, with a gradient in closed form.

@@ -17,18 +17,6 @@ from jaxtyping import Array, Float
 from kpp.gp.gaussian import LOG_TWO_PI, normal_log_density
 from kpp.typing import AnyArray
 
-__all__ = [
-    "deviation",
-    "expectation",
-    "expected_log_ndtr",
-    "expected_log_one_plus_square",
-    "expected_softplus",
-    "log_expectation",
-    "log_integral",
-    "log_mixture_of_noises",
-    "student_t_marginal",
-]
-
 # Gauss-Hermite for means of smooth functions: exact for polynomials of degree 127.
 _HERMITE, _HERMITE_WEIGHTS = (np.asarray(part) for part in np.polynomial.hermite_e.hermegauss(64))
 _HERMITE_WEIGHTS = _HERMITE_WEIGHTS / _HERMITE_WEIGHTS.sum()

@@ -23,8 +23,6 @@ from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
-__all__ = ["FeatureCovariance", "feature_log_evidence", "feature_mode", "feature_posterior"]
-
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
 
 

@@ -20,17 +20,6 @@ from kpp.tables import Schema, read_points
 from kpp.typing import Leaf, Points
 from kpp.validation import as_array, as_finite_array, check_same_rows, warn_if_float32
 
-__all__ = [
-    "check_categories",
-    "check_kernel_fits",
-    "example_points",
-    "optional_scalar_field",
-    "read_data",
-    "refuse_priors_in",
-    "replace_priors",
-    "scalar_field",
-]
-
 Model = TypeVar("Model", bound=eqx.Module)
 
 # Matrices of n * n numbers that an exact fit holds at once. With 2,500 rows, 7 were measured for kernel ridge

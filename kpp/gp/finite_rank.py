@@ -32,16 +32,6 @@ from kpp.posteriors import GPPosterior
 from kpp.typing import Leaf, Points
 from kpp.validation import is_concrete
 
-__all__ = [
-    "FeatureGP",
-    "condition_features",
-    "few_features",
-    "fit_features",
-    "law_of_features",
-    "leave_one_out_of_features",
-    "prior_covariance",
-]
-
 
 class FeatureGP(eqx.Module):
     r"""The posterior of a function of finitely many features, a `kpp.gp.ConditionedProcess`; `condition` builds it.

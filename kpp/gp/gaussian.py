@@ -16,21 +16,6 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.typing import AnyArray
 
-__all__ = [
-    "LatentPredictive",
-    "draw_gaussian",
-    "draw_joint",
-    "gaussian_log_density",
-    "gaussian_loo_by_factor",
-    "gaussian_loo_log_density",
-    "leave_one_out",
-    "leave_one_out_by_factor",
-    "normal_log_density",
-    "prior_factor",
-    "student_t_loo_by_factor",
-    "with_nugget",
-]
-
 LOG_TWO_PI = 1.8378770664093453
 
 

@@ -27,15 +27,6 @@ from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_points, count
 
-__all__ = [
-    "CollapsedBound",
-    "InducingSettings",
-    "code_columns",
-    "k_means_centres",
-    "place_inducing",
-    "trace_deficit",
-]
-
 _MAX_ROWS = 20_000  # the maximal number of rows used by k-means
 _MAX_LEVELS = 100  # k-means distinguishes the most frequent categories of a column, up to this number
 

@@ -10,8 +10,6 @@ from kpp.gp.gaussian import with_nugget
 from kpp.kernels import AbstractKernel
 from kpp.typing import Points
 
-__all__ = ["inducing_features"]
-
 
 def inducing_features(
     kernel: AbstractKernel, inducing: Points, points: Points

@@ -39,8 +39,6 @@ from kpp.serialization import data_class
 from kpp.typing import AnyArray, Points
 from kpp.validation import count, positive
 
-__all__ = ["IterativeSettings", "IterativeSystem", "iterative_log_density"]
-
 
 @data_class
 class IterativeSettings(eqx.Module):

@@ -25,8 +25,6 @@ from kpp.posteriors import GPPosterior
 from kpp.typing import AnyArray, Points
 from kpp.validation import is_concrete
 
-__all__ = ["IterativeGP", "IterativeMarginal", "condition_iteratively"]
-
 _MAX_ENTRIES = 2**23  # of the kernel sections at a block of points, 67 MB
 
 

@@ -11,8 +11,6 @@ from kpp.batching import even_size, split_rows
 from kpp.kernels import AbstractKernel
 from kpp.typing import Points
 
-__all__ = ["kernel_product"]
-
 _SIDE = 512  # rows of a tile of the matrix, 2 MB, which the caches of a core can hold
 
 

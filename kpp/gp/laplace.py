@@ -23,15 +23,6 @@ from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import is_concrete
 
-__all__ = [
-    "LaplacePosterior",
-    "draw_whitened",
-    "laplace_log_evidence",
-    "laplace_posterior",
-    "leave_one_out_latent",
-    "posterior_mode",
-]
-
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
 
 _LITTLE = 1e-5  # the information of an observation, its curvature times its prior variance, below which it is little

@@ -16,17 +16,6 @@ from jaxtyping import Array, Float
 from kpp.gp.gaussian import LOG_TWO_PI
 from kpp.typing import AnyArray
 
-__all__ = [
-    "LINKS",
-    "Derivatives",
-    "Link",
-    "derivatives",
-    "expected_log_probability",
-    "log_likelihood",
-    "probability",
-    "softplus_derivatives",
-]
-
 #: "logit" or "probit"; models check the link, the functions below do not.
 Link = str
 LINKS = ("logit", "probit")

@@ -16,8 +16,6 @@ from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_finite_array
 
-__all__ = ["LinearMean", "check_mean_fits", "mean_field"]
-
 
 def mean_field(**options: Any) -> Any:
     """Return an Equinox field that holds a prior mean: one number, a prior for it, or a function of points."""

@@ -17,8 +17,6 @@ from kpp.posteriors import GPPosterior
 from kpp.priors import substitute
 from kpp.typing import Points, RngKey
 
-__all__ = ["AbstractGPModel", "held_out_law"]
-
 Model = TypeVar("Model", bound="AbstractGPModel")
 
 

@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["MAX_STEPS", "find_mode", "relative_change", "step_size"]
-
 #: The largest number of steps.
 MAX_STEPS = 100
 _HALVINGS = 12  # step sizes from 1 to 2**-11

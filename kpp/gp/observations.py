@@ -17,8 +17,6 @@ from kpp.gp.distributions import FeatureObservations, LatentObservations
 from kpp.gp.likelihoods import AbstractLikelihood
 from kpp.typing import AnyArray
 
-__all__ = ["INDUCING", "WHITENED", "LatentParts", "observe_inducing", "observe_sampled"]
-
 #: The site of the whitened latent values z at the observations: f = m + L z with K = L L^T.
 WHITENED = "latent_whitened"
 #: The site of the whitened values z at inducing points.

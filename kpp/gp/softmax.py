@@ -25,8 +25,6 @@ from jaxtyping import Array, Float
 from kpp.gp.expectations import deviation
 from kpp.typing import AnyArray
 
-__all__ = ["expected_log_sum_exp", "log_softmax_probabilities"]
-
 _NUM_NODES = 48  # of the outer integral
 _REACH = 6.0  # standard deviations to each side
 # The inner integral, over the normal variable for deviations up to `_LARGE`, else over Gumbel's variable.

@@ -8,6 +8,9 @@ from kpp.inference.base import Posterior as Posterior
 from kpp.inference.base import Site as Site
 from kpp.inference.base import inspect_sites as inspect_sites
 from kpp.inference.base import without_latents as without_latents
+from kpp.inference.draws import draw_map as draw_map
+from kpp.inference.draws import flatten_draws as flatten_draws
+from kpp.inference.draws import unflatten_draws as unflatten_draws
 from kpp.inference.fit import Fit as Fit
 from kpp.inference.laplace import Laplace as Laplace
 from kpp.inference.map import MAP as MAP
@@ -18,6 +21,7 @@ from kpp.inference.model import Sample as Sample
 from kpp.inference.natural_gradient import NaturalGradient as NaturalGradient
 from kpp.inference.nuts import NUTS as NUTS
 from kpp.inference.storage import describe_inference as describe_inference
+from kpp.inference.storage import read_parts as read_parts
 from kpp.inference.storage import rebuild_inference as rebuild_inference
 from kpp.inference.svi import SVI as SVI
 

@@ -15,8 +15,6 @@ import xarray as xr
 
 from kpp.inference.base import Data, NumpyroModel, Posterior, Site, as_arguments, trace, whole_plates
 
-__all__ = ["Naming", "constant_group", "data_groups", "posterior_groups", "prior_groups"]
-
 _LOGGER = logging.getLogger("kpp")
 SAMPLE_DIMS = ("chain", "draw")
 

@@ -21,17 +21,6 @@ from kpp.inference.units import in_units
 from kpp.modules import AbstractModule
 from kpp.typing import RngKey
 
-__all__ = [
-    "AbstractInference",
-    "ApproximateMarginal",
-    "CalledWith",
-    "ConvergenceError",
-    "Posterior",
-    "Site",
-    "inspect_sites",
-    "without_latents",
-]
-
 NumpyroModel = Callable[..., Any]
 Data = dict[str, Any]
 _UNIT = "unit."  # before the names of sites in the state

@@ -19,8 +19,6 @@ from kpp.batching import announce, progress_bar
 from kpp.inference.base import CalledWith, Data
 from kpp.threads import call_in_threads, num_cores
 
-__all__ = ["automatic_method", "run_chains"]
-
 _Values = dict[str, Any]
 _Advance = Callable[[HMCState, Any], tuple[HMCState, _Values]]
 

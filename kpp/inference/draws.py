@@ -18,8 +18,6 @@ from kpp.threads import num_cores, one_blas_thread
 from kpp.typing import AnyArray
 from kpp.validation import count
 
-__all__ = ["DrawMap", "draw_map", "flatten_draws", "unflatten_draws"]
-
 
 def flatten_draws(draws: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Join the axes chain and draw: (chain, draw, ...) -> (chain * draw, ...)."""

@@ -13,8 +13,6 @@ from numpyro import distributions as dist
 
 from kpp.typing import RngKey
 
-__all__ = ["linear_regression", "regression_data", "regression_through_features"]
-
 _NOISE_VARIANCE = 0.25
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.forks import refuse_forked_process
 from kpp.functions import RKHSFunction
 from kpp.inference import per_draw
@@ -34,8 +34,6 @@ from kpp.tables import Schema
 from kpp.threads import one_blas_thread
 from kpp.typing import RngKey
 from kpp.validation import count, one_of
-
-__all__ = ["Fit"]
 
 _LOGGER = logging.getLogger("kpp")
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance_other",), "level_probability": ("level",)}
@@ -215,15 +213,15 @@ class Fit:
         dims = (*SAMPLE_DIMS, "instance", *self.model.predictive_dims().get("y", ()))
         naming = Naming(self._naming.feature_names, values.shape[2], coordinates=self.model.coordinates())
         found = {
-            **_arviz.groups(self.idata),
+            **arviz_data.groups(self.idata),
             "predictions": naming.dataset({"y": values}, {"y": dims}),
             "predictions_constant_data": constant_group({"x": points}, naming),
         }
-        return dataclasses.replace(self, arviz=_arviz.from_groups(found, self.attrs))
+        return dataclasses.replace(self, arviz=arviz_data.from_groups(found, self.attrs))
 
     def with_attrs(self, attrs: Mapping[str, Any]) -> Fit:
         """Return the fit with other `attrs`."""
-        return dataclasses.replace(self, arviz=_arviz.from_groups(_arviz.groups(self.idata), attrs))
+        return dataclasses.replace(self, arviz=arviz_data.from_groups(arviz_data.groups(self.idata), attrs))
 
     def function(self) -> RKHSFunction:
         """Return the prediction as a function in the RKHS, with ``batch_shape`` (chain, draw).
@@ -496,7 +494,7 @@ class _FixedGroups:
         """Return the groups by name."""
         if self.rng_key is None:
             kept = ("observed_data", "constant_data", "prior", "prior_predictive")
-            return {name: group for name, group in _arviz.groups(self.fit.idata).items() if name in kept}
+            return {name: group for name, group in arviz_data.groups(self.fit.idata).items() if name in kept}
         model, data, naming = self.fit.model.numpyro_model, self.fit.data, self.fit._naming
         found = data_groups(model, data, naming)
         if self.num_prior_samples == 0:
@@ -531,7 +529,7 @@ class _Groups:
         naming = self.fit._naming
         found = posterior_groups(self.posterior, self.fit._sites, naming)
         found |= self.fit._pointwise_groups(self.rng_key, naming)
-        return _arviz.from_groups(found | self.fixed.make(), self.attrs)
+        return arviz_data.from_groups(found | self.fixed.make(), self.attrs)
 
 
 def _num_rows(data: Any) -> int:
@@ -546,7 +544,7 @@ def _check_draws(num: int, name: str, data: dict[str, Any]) -> None:
 
 def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:
     """Concatenate the draws of two ArviZ objects."""
-    former, further = _arviz.groups(first), _arviz.groups(second)
+    former, further = arviz_data.groups(first), arviz_data.groups(second)
     joined = dict(further)
     for name in ("posterior", "sample_stats", "log_likelihood", "posterior_predictive"):
         if name in former and name in further:
@@ -555,4 +553,4 @@ def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:
     divergences = {}
     if "sample_stats" in joined and "diverging" in joined["sample_stats"]:
         divergences = {"divergences": int(joined["sample_stats"]["diverging"].sum())}
-    return _arviz.from_groups(joined, attrs | divergences)
+    return arviz_data.from_groups(joined, attrs | divergences)

@@ -15,8 +15,6 @@ from numpyro.infer import init_to_median
 from kpp.inference.base import CalledWith, Data, Site, evaluate_draws, num_latent_numbers
 from kpp.typing import RngKey
 
-__all__ = ["GUIDES", "build_guide", "draw_from_guide", "find_parameters", "flatten_parameters", "unflatten_parameters"]
-
 
 class _InOrder(autoguide.AutoGuide):
     """A guide that keeps its sites in the order of the model: in a compiled program JAX sorts them by name.

@@ -14,7 +14,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from numpyro import distributions as dist
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.batching import NUM_BLOCKS, map_blocks
 from kpp.inference.base import (
     AbstractInference,
@@ -30,8 +30,6 @@ from kpp.inference.optimum import Density, Optimum, check_search, compile_object
 from kpp.threads import num_cores
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count
-
-__all__ = ["Laplace"]
 
 _LOGGER = logging.getLogger("kpp")
 _MODE, _FACTOR = "mode", "precision_factor"
@@ -244,7 +242,7 @@ def _propose_block(
 
 def _resample(rng_key: jax.Array, log_ratio: AnyArray) -> tuple[np.ndarray, dict[str, object]]:
     """Return the numbers of the draws to keep, by systematic resampling, and the diagnostics of the weights."""
-    log_weights, pareto_k = _arviz.psis(log_ratio)
+    log_weights, pareto_k = arviz_data.psis(log_ratio)
     weights = np.exp(log_weights)
     num = len(weights)
     if pareto_k > _RELIABLE:

@@ -15,8 +15,6 @@ from kpp.inference.example_models import linear_regression, regression_data
 from kpp.inference.optimum import Density, check_search, compile_objective, find_mode
 from kpp.typing import AnyArray, RngKey
 
-__all__ = ["MAP"]
-
 
 class MAP(AbstractInference):
     r"""Find the joint mode of all latent sites.

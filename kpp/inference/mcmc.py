@@ -31,8 +31,6 @@ from kpp.inference.subsampling import density_spread, subsampling_nuts
 from kpp.typing import RngKey
 from kpp.validation import count, one_of
 
-__all__ = ["MCMC"]
-
 _LOGGER = logging.getLogger("kpp")
 _SAMPLERS: dict[str, Callable[[CalledWith], MCMCKernel]] = {
     "aies": numpyro.infer.AIES,

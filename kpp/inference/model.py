@@ -22,8 +22,6 @@ from kpp.tables import Schema
 from kpp.typing import Points, RngKey
 from kpp.validation import count
 
-__all__ = ["AbstractModel"]
-
 Sample = Mapping[str, jax.Array]
 Data = Mapping[str, Any]
 

@@ -30,8 +30,6 @@ from kpp.inference.svi import check_bound, mean_of_last, with_cosine_decay
 from kpp.typing import RngKey
 from kpp.validation import between, count, positive
 
-__all__ = ["NaturalGradient"]
-
 _CHUNK = 50  # steps between two looks at the progress bar
 
 

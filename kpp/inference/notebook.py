@@ -9,14 +9,12 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.kernels.parameters import fields_html
 from kpp.notebook import Html, details, items, panel, table
 
 if TYPE_CHECKING:
     from kpp.inference.fit import Fit
-
-__all__ = ["fit_html"]
 
 _SHOWN = 20
 _PROBABILITY = 0.9
@@ -31,10 +29,10 @@ def fit_html(fit: Fit) -> Html:
     return panel(
         title,
         ", ".join(filter(None, (draws, divergent))),
-        *_posterior(_arviz.groups(fit.idata).get("posterior", xr.Dataset()), fit.inference.approximates),
+        *_posterior(arviz_data.groups(fit.idata).get("posterior", xr.Dataset()), fit.inference.approximates),
         details("Data", items(_data(fit))),
         details("Model", fields_html(fit.model)),
-        f"Groups: {', '.join(_arviz.group_names(fit.idata))}",
+        f"Groups: {', '.join(arviz_data.group_names(fit.idata))}",
     )
 
 
@@ -54,7 +52,7 @@ def _table(posterior: xr.Dataset, approximates: bool) -> Html:
         flat = posterior.isel(chain=0, draw=0, drop=True)
         rows = [(name, np.array2string(site.values, precision=4)) for name, site in flat.items()]
         return table(rows, ("site", "value"))
-    found = _arviz.summary(posterior, interval_probability=_PROBABILITY)
+    found = arviz_data.summary(posterior, interval_probability=_PROBABILITY)
     percent = f"{100 * _PROBABILITY:g} %"
     columns = {"mean": "mean", "sd": "sd", "lower": f"{percent} from", "upper": "to"}
     if not approximates:

@@ -33,9 +33,6 @@ from kpp.inference.starts import Starts, laplace_starts
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import between, count, one_of
 
-__all__ = ["NUTS"]
-
-
 _LOGGER = logging.getLogger("kpp")
 _INITS = {
     "uniform": numpyro.infer.init_to_uniform,

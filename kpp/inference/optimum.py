@@ -26,18 +26,6 @@ from kpp.threads import call_in_threads, num_cores
 from kpp.typing import AnyArray
 from kpp.validation import count, positive
 
-__all__ = [
-    "Density",
-    "Objective",
-    "Optimum",
-    "check_search",
-    "compile_objective",
-    "find_mode",
-    "find_modes",
-    "initial_values",
-    "with_units",
-]
-
 _LOGGER = logging.getLogger("kpp")
 _KEPT = 128  # the number of compiled objectives in the cache
 # A search goes on until the gradient is this much below the limit. Much lower, rounding errors would prolong it.

@@ -15,18 +15,6 @@ from jaxtyping import PyTree
 
 from kpp.functions import RKHSFunction
 
-__all__ = [
-    "OfOneDraw",
-    "call",
-    "draw_predictive",
-    "function",
-    "function_parts",
-    "function_points",
-    "pointwise",
-    "predict",
-    "root",
-]
-
 Sample = dict[str, jax.Array]
 OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
 

@@ -21,8 +21,6 @@ from kpp.random import numpy_generator
 from kpp.threads import call_in_threads, num_cores
 from kpp.typing import AnyArray
 
-__all__ = ["Starts", "laplace_starts"]
-
 _LOGGER = logging.getLogger("kpp")
 # The number of searches, one of them from the prior medians. If two modes attract half of the prior each, one is
 # missed with a probability of 1 in 64.

@@ -19,12 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from kpp import _arviz, netcdf, registry
+from kpp import arviz_data, netcdf, registry
 from kpp.inference.base import AbstractInference
 from kpp.serialization import from_spec, to_spec
 from kpp.tables import Schema
-
-__all__ = ["describe_inference", "read_parts", "rebuild_inference", "write_parts"]
 
 _FORMAT = 1  # the version of the layout of the file: a new layout needs a new number
 _DATA, _STATE = "kpp_data", "kpp_state"
@@ -47,7 +45,7 @@ def write_parts(
         TypeError: If the model is not registered, or the data are not dicts, lists and tuples of arrays.
         ValueError: If a name contains a slash, which separates groups in netCDF.
     """
-    groups = dict(_arviz.groups(idata))
+    groups = dict(arviz_data.groups(idata))
     structure, arrays = _flatten(dict(data), "")
     groups[_DATA], groups[_STATE] = _anonymous(arrays), _anonymous(dict(state))
     for group in groups.values():
@@ -131,7 +129,7 @@ def _parts(description: dict[str, Any], groups: dict[str, xr.Dataset]) -> dict[s
     schema = description["schema"]
     return {
         "model": from_spec(description["model"], "models"),
-        "arviz": _arviz.from_groups(groups, description["attrs"]),
+        "arviz": arviz_data.from_groups(groups, description["attrs"]),
         "data": _unflatten(description["data"], arrays),
         "schema": None if schema is None else Schema.from_json(schema),
         "draws": {site: jnp.asarray(groups["posterior"][site].to_numpy()) for site in description["sites"]},

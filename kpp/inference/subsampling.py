@@ -14,8 +14,6 @@ from kpp.inference.base import CalledWith, Data, NumpyroModel, Site, trace
 from kpp.inference.map import MAP
 from kpp.inference.optimum import with_units
 
-__all__ = ["density_spread", "subsampling_nuts"]
-
 _NUM_BLOCKS = 10  # in each step a tenth of the subsample may be drawn anew
 
 

@@ -34,8 +34,6 @@ from kpp.inference.optimum import with_units
 from kpp.typing import RngKey
 from kpp.validation import count, one_of, positive
 
-__all__ = ["SVI", "check_bound", "mean_of_last", "with_cosine_decay"]
-
 _LOGGER = logging.getLogger("kpp")
 _OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")  # functions of optax
 

@@ -19,8 +19,6 @@ from numpyro.primitives import Messenger
 from kpp.supports import is_real
 from kpp.typing import AnyArray
 
-__all__ = ["in_units", "prior_scale"]
-
 
 def prior_scale(prior: Distribution, value: AnyArray) -> Array:
     """Return the units of the unconstrained coordinates of a site.

@@ -18,8 +18,6 @@ from kpp.kernels.stationary import RBF
 from kpp.typing import AnyArray, Points, RngKey
 from kpp.validation import is_concrete
 
-__all__ = ["BagMean", "PaddedBags", "pad_bags"]
-
 _ENTRIES = 2**24  # the largest number of kernel values in memory at a time
 
 

@@ -23,8 +23,6 @@ from kpp.memory import check_memory
 from kpp.modules import AbstractModule
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 
-__all__ = ["AbstractKernel", "AbstractProductKernel", "as_mask", "implements", "split_variance"]
-
 
 @runtime_checkable
 class _HasVariance(Protocol):

@@ -23,8 +23,6 @@ from kpp.supports import is_prior
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 from kpp.wording import named
 
-__all__ = ["ProductKernel", "Selected", "SelectedTerm", "names_of_sites", "resolve_features"]
-
 K = TypeVar("K")
 
 

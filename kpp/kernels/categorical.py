@@ -15,8 +15,6 @@ from kpp.kernels.checks import check_points
 from kpp.kernels.parameters import check_in_unit_interval, check_non_negative, parameter, per_feature, scalar
 from kpp.typing import Leaf, RngKey
 
-__all__ = ["Categorical"]
-
 
 class Categorical(AbstractProductKernel):
     r"""A kernel for features that are categories, coded as integers in columns of floats; a product kernel.

@@ -8,8 +8,6 @@ from jaxtyping import Array, Float
 from kpp.random import standard_normal
 from kpp.typing import Points, RngKey
 
-__all__ = ["check_matrices", "check_points", "example_points"]
-
 
 def check_points(kernel: object, x1: Points, x2: Points) -> int:
     """Return d for two points of shape (d,), or raise ValueError if their shapes differ from this."""

@@ -24,8 +24,6 @@ from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels, features
 from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
 from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
 
-__all__ = ["Product", "ProductTerm", "Scaled", "Sum"]
-
 
 class Sum(AbstractComposite):
     r"""A sum of kernels: a sum of independent functions.

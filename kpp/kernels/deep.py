@@ -24,8 +24,6 @@ from kpp.supports import is_prior
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import positive
 
-__all__ = ["ApplyFn", "DeepKernel", "network_priors"]
-
 Network = TypeVar("Network")
 
 

@@ -16,8 +16,6 @@ from kpp.kernels.stationary import RBF
 from kpp.typing import Numbers
 from kpp.validation import positive
 
-__all__ = ["default_kernel"]
-
 
 @runtime_checkable
 class _Columns(Protocol):

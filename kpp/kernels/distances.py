@@ -27,8 +27,6 @@ from jaxtyping import Array, Float
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
-__all__ = ["gram_distances", "matern_12", "matern_32", "matern_52", "squared_distances"]
-
 # Up to this number of features, values are computed from differences.
 _MAX_FEATURES_BY_DIFFERENCE = 32
 # Up to this number the fused loop is as fast as one loop per feature, and it compiles in a third of the time. JAX 0.10

@@ -12,8 +12,6 @@ from jaxtyping import Array, Float
 from kpp.typing import Numbers
 from kpp.validation import as_points, is_concrete
 
-__all__ = ["median_heuristic"]
-
 _LOGGER = logging.getLogger("kpp")
 
 

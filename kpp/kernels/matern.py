@@ -29,8 +29,6 @@ from kpp.kernels.parameters import check_positive, parameter, scalar
 from kpp.kernels.stationary import AbstractStationary
 from kpp.typing import Leaf, RngKey
 
-__all__ = ["Matern", "matern"]
-
 _NODES = 128
 _DROP = 36.0  # the integrand is cut off where it is below e^-36 = 2e-16 of its maximum
 # Below, the quadrature of values would need more nodes; a power law in t has an error below 1e-12.

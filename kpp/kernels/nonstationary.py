@@ -17,8 +17,6 @@ from kpp.supports import is_prior
 from kpp.typing import Leaf, Points, RngKey
 from kpp.validation import count
 
-__all__ = ["Constant", "Linear", "Polynomial"]
-
 
 class Constant(AbstractProductKernel):
     r"""The constant kernel: functions that are constant, with an unknown level; ``kernel + number`` adds one.

@@ -25,8 +25,6 @@ from kpp.kernels.stationary import RBF
 from kpp.typing import Leaf, Points, RngKey
 from kpp.validation import count, is_concrete
 
-__all__ = ["NuclearDominant"]
-
 
 class NuclearDominant(AbstractProductKernel):
     r"""The kernel that dominates an RBF k in the nuclear sense, a product kernel.

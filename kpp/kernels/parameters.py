@@ -28,22 +28,6 @@ from kpp.validation import at_least, between, finite_arrays, is_concrete, positi
 
 _NO_DRAWS = "kernels never see draws: `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
 
-__all__ = [
-    "check_in_unit_interval",
-    "check_non_negative",
-    "check_positive",
-    "fields_html",
-    "kernel_html",
-    "parameter",
-    "per_feature",
-    "point_rows",
-    "prepared",
-    "scalar",
-    "show",
-    "show_fields",
-    "without_priors",
-]
-
 separate_threads()
 
 

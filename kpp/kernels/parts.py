@@ -12,8 +12,6 @@ from jaxtyping import Array, Float
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel
 from kpp.typing import Numbers, Points
 
-__all__ = ["AbstractComposite", "as_kernel", "as_kernels", "check_kernel_fields", "features_of_product"]
-
 
 def as_kernels(kernels: object) -> tuple[AbstractKernel, ...]:
     """Convert the field `kernels`: any iterable of at least one kernel."""

@@ -25,8 +25,6 @@ from kpp.kernels.stationary import RBF
 from kpp.typing import Leaf, Numbers, Points, RngKey
 from kpp.validation import one_of
 
-__all__ = ["FORMS", "Projected", "Unprojected"]
-
 #: What the projection is applied to; see `Projected`.
 FORMS = ("product", "general")
 

@@ -23,8 +23,6 @@ from kpp.kernels.parameters import check_non_negative, check_positive, parameter
 from kpp.typing import Leaf, Numbers, RngKey
 from kpp.validation import is_concrete
 
-__all__ = ["RBF", "AbstractStationary", "Matern12", "Matern32", "Matern52", "Periodic", "RationalQuadratic"]
-
 
 class AbstractStationary(AbstractKernel):
     r"""A kernel :math:`k(x, x') = \sigma^2 \kappa(r^2)` of the distance in lengthscales.

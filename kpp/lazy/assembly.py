@@ -13,8 +13,6 @@ from kpp.lazy.blocks import Blocks, read_blocks
 from kpp.lazy.layout import Layout
 from kpp.typing import RngKey
 
-__all__ = ["explain_blocks", "first_block"]
-
 
 def explain_blocks(
     explain: Explain, x: object, *, rng_key: RngKey | None, columns: tuple[str, ...] | None

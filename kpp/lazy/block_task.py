@@ -14,8 +14,6 @@ from kpp.lazy.blocks import refuse_bad_rows
 from kpp.lazy.traveling import TravelingFunction
 from kpp.typing import RngKey
 
-__all__ = ["BlockTask", "run_block"]
-
 Explain = Callable[[Any, "RngKey | None"], xr.Dataset]
 
 

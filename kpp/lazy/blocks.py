@@ -14,8 +14,6 @@ import xarray as xr
 
 from kpp.validation import count
 
-__all__ = ["Blocks", "is_chunked", "read_blocks"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-__all__ = ["Layout"]
-
 # The attributes that must be the same in all blocks, or the attributes of the whole would be wrong.
 _SHARED = ("uncertainty", "levels", "covariance_at")
 _TOLERANCE = 1e-6  # relative, of what blocks share: equal up to rounding, in single precision too

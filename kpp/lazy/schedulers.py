@@ -10,8 +10,6 @@ from typing import Any
 
 from kpp.threads import num_cores
 
-__all__ = ["active_client", "complete_all", "is_dask_chosen", "waiting_for_threads"]
-
 
 def active_client() -> Any:
     """Return the Dask client of this process, or None; imports nothing."""

@@ -12,8 +12,6 @@ from kpp.lazy.schedulers import complete_all, is_dask_chosen
 from kpp.lazy.traveling import TravelingFunction
 from kpp.threads import call_in_threads, is_alone_in_thread
 
-__all__ = ["map_numbers"]
-
 Result = TypeVar("Result")
 
 

@@ -9,8 +9,6 @@ import jax
 
 from kpp.threads import alone_in_thread
 
-__all__ = ["TravelingFunction"]
-
 
 class TravelingFunction:
     """A function that travels to other processes with the precision of this one.

@@ -21,24 +21,6 @@ from kpp.memory import check_matrices
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
-__all__ = [
-    "FactorizationError",
-    "add_diagonal",
-    "check_factor",
-    "check_room",
-    "cho_inverse",
-    "cho_solve",
-    "cholesky",
-    "half_log_determinant",
-    "invert_lower",
-    "max_relative_jitter",
-    "solve_lower",
-    "whiten",
-    "whitener",
-    "whitener_tangent",
-]
-
-
 _LARGE = 2**26
 
 

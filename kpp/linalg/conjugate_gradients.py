@@ -16,8 +16,6 @@ from jaxtyping import Array, Float, Int
 
 from kpp.typing import AnyArray
 
-__all__ = ["ShiftedSolutions", "conjugate_gradients", "solve_by_conjugate_gradients"]
-
 _SLACK = 10  # the residual that is computed anew may exceed the tolerance by this factor, because of rounding
 
 

@@ -17,8 +17,6 @@ from jaxtyping import Array, Float, Int
 from kpp.linalg.cholesky import check_factor, check_room, invert_lower, max_relative_jitter, whitener_tangent
 from kpp.typing import AnyArray
 
-__all__ = ["pivoted_cholesky", "pivoted_whitener"]
-
 # The smallest pivot of a whitener, in units of the machine precision times the largest diagonal element: the entries of
 # kernel matrices have errors of a few units. With a larger number, features at points far from the landmarks are lost.
 _UNITS = 8

@@ -26,8 +26,6 @@ from jaxtyping import Array, Float
 from kpp.linalg.cholesky import add_diagonal, check_room, cho_inverse, cho_solve, cholesky, half_log_determinant
 from kpp.typing import AnyArray
 
-__all__ = ["AbstractRidge", "DenseRidge", "FeatureRidge", "GramMatrix"]
-
 
 @runtime_checkable
 class GramMatrix(Protocol):

@@ -9,8 +9,6 @@ from jaxtyping import Array, Float
 
 from kpp.typing import AnyArray
 
-__all__ = ["positive_part", "root_of_full_rank", "symmetric_root"]
-
 
 def positive_part(matrix: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
     r"""Replace the negative eigenvalues of a symmetric matrix by 0.

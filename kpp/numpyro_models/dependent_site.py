@@ -12,15 +12,13 @@ import numpyro.distributions as dist
 import xarray as xr
 from jaxtyping import Array
 
-from kpp import _arviz, linalg
+from kpp import arviz_data, linalg
 from kpp.gp.distributions import GaussianProcessMarginal
 from kpp.gp.gaussian import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.inference.base import NumpyroModel
 from kpp.inference.draws import draw_map, flatten_draws, unflatten_draws
 from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, require_known
 from kpp.numpyro_models.samples import read_samples
-
-__all__ = ["add_pointwise"]
 
 _TINYGP = "tinygp.numpyro_support.TinyDistribution"
 _WITH_FACTOR = (dist.MultivariateNormal, dist.MultivariateStudentT)
@@ -60,7 +58,7 @@ def add_pointwise(
             sites without draws.
         FloatingPointError: If a covariance cannot be factorised for a draw; the message tells the first.
     """
-    posterior = _arviz.group(idata, "posterior")
+    posterior = arviz_data.group(idata, "posterior")
     replay = Replay(numpyro_model, dict(data))
     name = _site_name(_observed(replay), site)
     sites = describe_sites(numpyro_model, data)
@@ -158,7 +156,7 @@ def _is_known(distribution: Any) -> bool:
 
 def _with_variable(idata: Any, name: str, values: np.ndarray) -> Any:
     """Return an ArviZ object in whose group log_likelihood a variable is added or replaced."""
-    groups = _arviz.groups(idata)
+    groups = arviz_data.groups(idata)
     posterior = groups["posterior"]
     observed = groups.get("observed_data", xr.Dataset())
     dims: tuple[Any, ...] = tuple(f"{name}_dim_{axis}" for axis in range(values.ndim - 2))
@@ -169,4 +167,4 @@ def _with_variable(idata: Any, name: str, values: np.ndarray) -> Any:
     variable = xr.DataArray(values, dims=("chain", "draw", *dims), coords=coords, name=name)
     others = groups.get("log_likelihood", xr.Dataset()).drop_vars(name, errors="ignore")
     merged = {**groups, "log_likelihood": others.assign({name: variable})}
-    return _arviz.from_groups(merged, getattr(idata, "attrs", {}))
+    return arviz_data.from_groups(merged, getattr(idata, "attrs", {}))

@@ -16,8 +16,6 @@ from numpyro.primitives import Messenger
 
 from kpp.inference.base import NumpyroModel, Site, inspect_sites
 
-__all__ = ["Replay", "as_leaves", "describe_sites", "require_known"]
-
 Trace = dict[str, dict[str, Any]]
 # The sites without a name of their own here: random numbers that a model draws outside of its sites.
 _UNNAMED = "random numbers drawn outside of sample sites"

@@ -25,8 +25,6 @@ from kpp.numpyro_models.samples import read_samples
 from kpp.tables import Schema
 from kpp.validation import one_of
 
-__all__ = ["PosteriorFunction", "posterior_function"]
-
 # Rows per run of the model, and rows of the runs that show whether rows depend on each other.
 _CHUNK, _PROBE = 4096, 16
 _CATEGORICAL = (dist.CategoricalProbs, dist.CategoricalLogits)

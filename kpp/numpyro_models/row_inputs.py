@@ -14,8 +14,6 @@ from jaxtyping import Float
 from kpp.tables import Schema, is_table
 from kpp.typing import AnyArray
 
-__all__ = ["RowInputs"]
-
 
 @dataclasses.dataclass(frozen=True)
 class RowInputs:

@@ -10,10 +10,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.inference.base import Site
-
-__all__ = ["read_samples"]
 
 _SAMPLE_DIMS = ("chain", "draw")
 _KINDS = (
@@ -56,7 +54,7 @@ def _dataset(posterior: Any) -> xr.Dataset | None:
     if isinstance(posterior, xr.Dataset):
         return posterior
     if hasattr(posterior, "groups"):
-        return _arviz.group(posterior, "posterior")
+        return arviz_data.group(posterior, "posterior")
     return None
 
 

@@ -7,6 +7,8 @@ from kpp.plots.comparison import comparison as comparison
 from kpp.plots.ecdf import rank_ecdf as rank_ecdf
 from kpp.plots.forest import forest as forest
 from kpp.plots.graphs import causal_graph as causal_graph
+from kpp.plots.importance import importance_order as importance_order
+from kpp.plots.importance import mean_absolute as mean_absolute
 from kpp.plots.interactions import interactions as interactions
 from kpp.plots.intervals import IntervalKind as IntervalKind
 from kpp.plots.intervals import credible_interval as credible_interval

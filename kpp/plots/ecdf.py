@@ -14,8 +14,6 @@ from kpp.plots import _colors, _parts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["rank_ecdf"]
-
 
 def rank_ecdf(ranks: xr.Dataset, *, probability: float = 0.95, ax: Axes | None = None) -> Axes:
     r"""Plot the differences between the distribution functions of ranks and that of uniform ranks.

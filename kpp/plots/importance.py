@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-__all__ = ["importance_order", "mean_absolute"]
-
 
 def mean_absolute(values: xr.DataArray) -> xr.DataArray:
     r"""Return the mean absolute contribution of each feature, :math:`\frac1p \sum_i |\phi_{ij}|`, in memory.

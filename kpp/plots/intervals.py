@@ -14,8 +14,6 @@ import xarray as xr
 
 from kpp.validation import between
 
-__all__ = ["IntervalKind", "check_probability", "credible_interval", "describe_interval"]
-
 #: "eti": equal-tailed, the same probability left out on either side; "hdi": highest density, the narrowest interval.
 IntervalKind = Literal["eti", "hdi"]
 

@@ -13,8 +13,6 @@ from kpp.plots._parts import axes_for, legend_beside, open_frame, wrapped
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["regret"]
-
 _DIMS = ("prior", "replication", "query")
 
 

@@ -12,8 +12,6 @@ from kpp.plots import _colors, _parts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["value_error"]
-
 
 def value_error(errors: xr.Dataset | Mapping[str, xr.Dataset], *, ax: Axes | None = None) -> Axes:
     """Plot the mean squared error of value functions for each size of a coalition, with two standard errors.

@@ -11,8 +11,6 @@ import numpy as np
 from kpp.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
 from kpp.validation import as_points, as_targets, check_same_rows, refuse_masked
 
-__all__: list[str] = []
-
 _LOGGER = logging.getLogger("kpp")
 _SHOWN = 5  # examples in a message
 ITEM = "item"  # the feature of items that have only names

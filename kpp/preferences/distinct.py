@@ -8,8 +8,6 @@ from jaxtyping import Float, Int
 from kpp.typing import Numbers
 from kpp.validation import as_points
 
-__all__ = ["distinct_contexts", "distinct_items"]
-
 
 def distinct_items(points: Numbers) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
     """Return the different items in pairs. Not traceable by JAX.

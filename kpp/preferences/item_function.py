@@ -28,8 +28,6 @@ from kpp.preferences.item_tables import (
 from kpp.typing import Numbers
 from kpp.validation import as_points, as_targets, check_same_rows
 
-__all__ = ["ItemFunction"]
-
 _BATCH = 4096  # pairs that are evaluated at the same time
 
 

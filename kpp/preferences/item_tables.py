@@ -19,16 +19,6 @@ from jaxtyping import Array, Float, Int
 from kpp.features import GeneralizedPreferentialFeatures, PreferentialFeatures
 from kpp.kernels import AbstractKernel, Contextual, GeneralizedPreferential, Preferential, Scaled, Sum
 
-__all__ = [
-    "PreferenceTerm",
-    "check_contexts",
-    "entries_at_pairs",
-    "multiply_skew",
-    "preference_terms",
-    "row_sums",
-    "skew_table",
-]
-
 
 class PreferenceTerm(NamedTuple):
     """One term of a kernel on pairs.

@@ -27,8 +27,6 @@ from kpp.tables import Schema, as_frame, read_points
 from kpp.typing import AnyArray, Numbers, RngKey
 from kpp.validation import check_array, check_same_rows, is_concrete, one_of
 
-__all__ = ["Matches"]
-
 Levels = tuple[tuple[str, tuple[Any, ...]], ...]
 
 

@@ -11,8 +11,6 @@ from kpp.notebook import Html, panel, table
 if TYPE_CHECKING:
     from kpp.preferences.matches import Matches
 
-__all__ = ["matches_html"]
-
 _SHOWN = 8
 
 

@@ -27,8 +27,6 @@ from kpp.tables import Schema, read_points
 from kpp.typing import RngKey
 from kpp.validation import check_array, check_same_rows, refuse_masked
 
-__all__ = ["Rankings"]
-
 _PADDING = -1  # in place of an item or a position
 
 

@@ -13,8 +13,6 @@ from jaxtyping import PyTree
 
 from kpp import registry, serialization
 
-__all__ = ["assert_close", "assert_raises", "assert_same_tree", "rows", "spec_copy", "tolerance"]
-
 
 def tolerance(dtype: DTypeLike) -> float:
     """Return a relative tolerance for sums of a few hundred well-scaled terms: 1e-12 in float64, 1e-5 in float32."""

@@ -17,8 +17,6 @@ from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 from kpp.testing.compare import assert_close, assert_raises
 
-__all__ = ["converter_checks"]
-
 # The tolerance of a law in float64, relative to the largest value, in units of `kpp.testing.compare.tolerance`, 1e-12.
 _FACTOR = 10_000
 

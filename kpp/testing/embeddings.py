@@ -14,8 +14,6 @@ from kpp.embeddings import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.functions import RKHSFunction
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
 
-__all__ = ["embedding_checks"]
-
 
 def derives_from_the_abstract_class(embedding: object, query: object) -> None:
     """An embedding is an instance of AbstractEmbedding."""

@@ -16,8 +16,6 @@ from kpp.explanations import AbstractExplainer, DrawFunction, Explanation, Requi
 from kpp.functions import RKHSFunction
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
 
-__all__ = ["explainer_checks"]
-
 _SAMPLE_DIMS = ("chain", "draw")
 
 # Several checks use the same explanation. Its example is kept as well: the `id` of a deleted object can be used again.

@@ -17,8 +17,6 @@ from kpp.inference import AbstractInference, Posterior, describe_inference, insp
 from kpp.serialization import to_spec
 from kpp.testing.compare import assert_raises, spec_copy
 
-__all__ = ["inference_checks"]
-
 Model = Callable[..., Any]
 Data = dict[str, Any]
 

@@ -19,8 +19,6 @@ from kpp.priors import prior_sites, sample
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
 from kpp.typing import Leaf
 
-__all__ = ["kernel_checks"]
-
 _STEP = 1e-6
 
 _combine = eqx.filter_jit(lambda kernel, x, coefficients: kernel.combine_sections(x, x, coefficients))

@@ -20,8 +20,6 @@ from kpp.serialization import to_spec
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
 from kpp.typing import AnyArray
 
-__all__ = ["model_checks"]
-
 
 class _Site(NamedTuple):
     """A sample site of one run of a NumPyro model: whether it is observed, its value and its log density there."""

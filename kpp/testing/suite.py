@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import jax
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
@@ -23,6 +24,7 @@ from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.inference import AbstractInference, AbstractModel
 from kpp.kernels import AbstractKernel
+from kpp.testing.commands import command_checks
 from kpp.testing.converters import converter_checks
 from kpp.testing.embeddings import embedding_checks
 from kpp.testing.explainers import explainer_checks
@@ -31,19 +33,6 @@ from kpp.testing.kernels import kernel_checks
 from kpp.testing.models import model_checks
 from kpp.testing.value_functions import value_function_checks
 from kpp.validation import count
-
-__all__ = [
-    "Case",
-    "cases",
-    "check_converter",
-    "check_embedding",
-    "check_explainer",
-    "check_inference",
-    "check_kernel",
-    "check_model",
-    "check_value_function",
-    "parametrize_with_checks",
-]
 
 Check = Callable[..., None]
 
@@ -63,15 +52,15 @@ class Case:
     """One check on the examples of one class; calling it raises an `AssertionError` if the law does not hold.
 
     Attributes:
-        name: The name of the class.
-        cls: The class.
+        name: The name of the class or command.
+        cls: The class or command.
         check: The check.
         num_examples: How many examples of the class are checked; all of them if None.
         skip_examples: How many of the first examples are left out.
     """
 
     name: str
-    cls: type
+    cls: Any
     check: Check
     num_examples: int | None = None
     skip_examples: int = 0
@@ -87,12 +76,12 @@ class Case:
 
 
 def cases(
-    classes: Mapping[str, type] | Iterable[type], *, num_examples: int | None = None, skip_examples: int = 0
+    classes: Mapping[str, Any] | Iterable[Any], *, num_examples: int | None = None, skip_examples: int = 0
 ) -> list[Case]:
     """List the checks that apply to classes.
 
     Args:
-        classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
+        classes: Subclasses of kpp's abstract classes, or commands of click, as a mapping from names or as an iterable.
         num_examples: How many examples of each class are checked, at least 1; all of them if None.
         skip_examples: How many of the first examples of each class are left out, because another suite checks them.
             If it is not 0, all examples are built at once, to see which classes have further ones.
@@ -108,7 +97,7 @@ def cases(
         count(num_examples, "num_examples", 1)
     count(skip_examples, "skip_examples", 0)
     if not isinstance(classes, Mapping):
-        classes = {cls.__name__: cls for cls in classes}
+        classes = {_name(cls): cls for cls in classes}
     return [
         Case(name, cls, check, num_examples, skip_examples)
         for name, cls in classes.items()
@@ -118,14 +107,14 @@ def cases(
 
 
 def parametrize_with_checks(
-    classes: Mapping[str, type] | Iterable[type], *, num_examples: int | None = None, skip_examples: int = 0
+    classes: Mapping[str, Any] | Iterable[Any], *, num_examples: int | None = None, skip_examples: int = 0
 ) -> Callable[[Any], Any]:
     """Parametrize a pytest test over all checks of the given classes.
 
     The test takes one argument, `check`, and calls it.
 
     Args:
-        classes: Subclasses of kpp's abstract classes, as a mapping from names or as an iterable.
+        classes: Subclasses of kpp's abstract classes, or commands of click, as a mapping from names or as an iterable.
         num_examples: How many examples of each class are checked, at least 1; all of them if None. One example makes
             a quick test.
         skip_examples: How many of the first examples of each class are left out. A slower suite with
@@ -246,17 +235,38 @@ def check_inference(inference: object, numpyro_model: Callable[..., Any], data: 
     _run(inference_checks(type(inference)), (inference, numpyro_model, dict(data)), type(inference).__name__)
 
 
+def check_command(command: object) -> None:
+    """Check that a command satisfies the laws of commands.
+
+    Args:
+        command: A command of click.
+
+    Raises:
+        AssertionError: If laws do not hold; the message names all of them.
+    """
+    _run(command_checks(command), (command,), repr(command))
+
+
+def _name(cls: Any) -> str:
+    """Return the name of a class or of a command."""
+    return str(cls.name if isinstance(cls, click.Command) else cls.__name__)
+
+
 def _checks_of(cls: Any) -> tuple[Check, ...]:
+    if isinstance(cls, click.Command):
+        return command_checks(cls)
     for base, checks in _SUITES.items():
         if inspect.isclass(cls) and issubclass(cls, base):
             return checks(cls)
     bases = ", ".join(base.__name__ for base in _SUITES)
-    raise TypeError(f"`classes` must derive from one of {bases}, got {cls!r}")
+    raise TypeError(f"`classes` must derive from one of {bases}, or be commands of click, got {cls!r}")
 
 
 @functools.cache
 def _examples(cls: Any) -> tuple[tuple[Any, ...], ...]:
-    """Return the examples of a class, which are built once for all checks."""
+    """Return the examples of a class, which are built once for all checks; a command is its own example."""
+    if isinstance(cls, click.Command):
+        return ((cls,),)
     found = tuple(tuple(example) for example in cls.examples(jax.random.key(0)))
     if not found:
         raise AssertionError(f"{cls.__name__}.examples yields nothing to check")

@@ -16,8 +16,6 @@ from kpp.games import AbstractValueFunction
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
 from kpp.typing import AnyArray
 
-__all__ = ["value_function_checks"]
-
 
 def derives_from_the_abstract_class(value_function: object, function: object, x: object) -> None:
     """A value function is an instance of AbstractValueFunction."""

@@ -1,4 +1,4 @@
-"""Converters of the models of other Gaussian-process libraries: GPyTorch, BoTorch, GPJax and tinygp.
+"""Converters of the models of other libraries: scikit-learn, GPyTorch, BoTorch, GPJax and tinygp.
 
 Classes are listed in `__init__.pyi` and loaded on first use, so that finding this plugin costs nothing. No module
 imports a library of these: a function does, when a model of the library has come.
@@ -15,11 +15,12 @@ __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 @kpp.hookimpl
 def register_converters() -> dict[str, type]:
     """Register the converters of this package."""
-    from kpp_converters import BoTorchConverter, GPJaxConverter, GPyTorchConverter, TinygpConverter
+    from kpp_converters import BoTorchConverter, GPJaxConverter, GPyTorchConverter, SklearnConverter, TinygpConverter
 
     return {
         "botorch": BoTorchConverter,
         "gpjax": GPJaxConverter,
         "gpytorch": GPyTorchConverter,
+        "sklearn": SklearnConverter,
         "tinygp": TinygpConverter,
     }

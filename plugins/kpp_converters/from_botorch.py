@@ -15,8 +15,6 @@ from kpp_converters.from_gpytorch import exact_posterior, example_data
 from kpp_converters.gpytorch_kernels import number, numbers
 from kpp_converters.rules import class_name, find_rule
 
-__all__ = ["BoTorchConverter"]
-
 
 class BoTorchConverter(kpp.AbstractConverter):
     r"""Exact models of BoTorch, such as SingleTaskGP, with one output.

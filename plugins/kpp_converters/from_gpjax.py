@@ -13,8 +13,6 @@ from kpp.typing import RngKey
 from kpp_converters.gpjax_kernels import kernel_from_gpjax, value
 from kpp_converters.rules import class_name, factorized_posterior, find_rule
 
-__all__ = ["GPJaxConverter"]
-
 
 class GPJaxConverter(kpp.AbstractConverter):
     """Exact posteriors of GPJax: ``model.condition(data)``, or the pair ``(model, data)``.

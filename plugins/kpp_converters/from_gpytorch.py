@@ -17,8 +17,6 @@ from kpp.validation import finite_arrays
 from kpp_converters.gpytorch_kernels import kernel_from_gpytorch, number, numbers
 from kpp_converters.rules import find_rule
 
-__all__ = ["BOTORCH_PARTS", "GPyTorchConverter", "exact_posterior"]
-
 #: The attributes of a BoTorch model that change its inputs and its outputs.
 BOTORCH_PARTS = ("input_transform", "outcome_transform")
 

@@ -15,8 +15,6 @@ from kpp.typing import RngKey
 from kpp_converters.rules import class_name
 from kpp_converters.tinygp_kernels import kernel_from_tinygp
 
-__all__ = ["TinygpConverter"]
-
 
 class TinygpConverter(kpp.AbstractConverter):
     """Conditioned Gaussian processes of tinygp: ``gp.condition(y, x).gp``, at any points x.

@@ -23,8 +23,6 @@ from kpp.kernels import (
 )
 from kpp_converters.rules import find_rule
 
-__all__ = ["kernel_from_gpjax", "value"]
-
 
 def kernel_from_gpjax(kernel: Any, num_features: int) -> AbstractKernel:
     r"""Convert a kernel of GPJax of d features.

@@ -27,8 +27,6 @@ from kpp.kernels import (
 )
 from kpp_converters.rules import find_rule
 
-__all__ = ["kernel_from_gpytorch", "number", "numbers"]
-
 _MATERN: dict[float, type[AbstractKernel]] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
 
 

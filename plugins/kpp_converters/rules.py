@@ -13,8 +13,6 @@ import kpp
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 
-__all__ = ["class_name", "factorized_posterior", "find_rule"]
-
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
 

@@ -30,8 +30,6 @@ from kpp.kernels import (
 )
 from kpp_converters.rules import find_rule
 
-__all__ = ["kernel_from_tinygp"]
-
 # One factor per feature: tinygp scales points by them before they reach a kernel.
 Units = Float[Array, " d"]
 

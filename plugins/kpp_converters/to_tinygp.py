@@ -31,8 +31,6 @@ from kpp.kernels import (
 if TYPE_CHECKING:
     import tinygp
 
-__all__ = ["kernel_to_tinygp"]
-
 
 def kernel_to_tinygp(kernel: AbstractKernel) -> tinygp.kernels.Kernel:
     """Convert a kernel to one of tinygp, with the same values at any two points.

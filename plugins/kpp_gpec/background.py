@@ -20,8 +20,6 @@ from kpp.validation import as_points, check_same_rows
 from kpp_gpec.boundary.margins import standard_deviations
 from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 
-__all__ = ["Prepared", "as_background", "check_explainer", "freeze_options", "prepare"]
-
 # The largest number of background points that an explainer given by name uses as its own background.
 _REFERENCES = 100
 

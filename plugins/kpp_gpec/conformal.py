@@ -16,8 +16,6 @@ from kpp.typing import RngKey
 from kpp.validation import probability as check_probability
 from kpp_gpec.fitted import FittedGPEC
 
-__all__ = ["ConformalCheck", "conformal_check", "widen"]
-
 
 class ConformalCheck(NamedTuple):
     """The coverage of intervals for the explanations of rows to which the process was not fitted.

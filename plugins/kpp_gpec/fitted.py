@@ -25,8 +25,6 @@ from kpp_gpec.process.explanation_process import Law
 from kpp_gpec.process.hyperparameters import Selected
 from kpp_gpec.process.multitask import condition
 
-__all__ = ["FittedGPEC"]
-
 
 class FittedGPEC(eqx.Module):
     """Processes of the explanations of a model, one for each output, as `GPEC.fit` returns them.

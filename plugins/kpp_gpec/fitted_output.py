@@ -13,8 +13,6 @@ from kpp_gpec.process.hyperparameters import Selected, combine_kernels
 from kpp_gpec.process.low_rank import LowRankMultitaskProcess
 from kpp_gpec.process.multitask import MultitaskProcess, condition
 
-__all__ = ["FittedOutput", "build_geodesic"]
-
 
 class FittedOutput(eqx.Module):
     """The process of one output of the model, and its boundary.

@@ -31,8 +31,6 @@ from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic, farthe
 from kpp_gpec.process.hyperparameters import METHODS, combine_kernels, select
 from kpp_gpec.process.multitask import condition, estimate_correlations
 
-__all__ = ["GPEC", "MARGINS", "example"]
-
 #: The definitions of the boundary of a model.
 MARGINS = ("class", "level", "steep")
 

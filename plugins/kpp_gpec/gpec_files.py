@@ -23,8 +23,6 @@ from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 from kpp_gpec.process.hyperparameters import Selected, combine_kernels
 from kpp_gpec.process.multitask import condition
 
-__all__ = ["load", "save"]
-
 _MARK, _FORMAT = "kpp_gpec", 1
 _COUNTS = ("num_pairs", "num_converged", "num_calls", "num_evaluations", "status")
 

@@ -18,8 +18,6 @@ from kpp_gpec.superpixels import image_shape
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["interval_bounds", "plot_interval_bounds"]
-
 _SAMPLE = ("chain", "draw")
 
 

@@ -14,8 +14,6 @@ from kpp_gpec.background import as_background, freeze_options
 from kpp_gpec.fitted import FittedGPEC
 from kpp_gpec.gpec import GPEC, example
 
-__all__ = ["NaiveGP"]
-
 
 class NaiveGP(AbstractPointsExplainer):
     r"""Explanations with the uncertainty of a Gaussian process with an RBF kernel: GPEC without the boundary.

@@ -23,9 +23,6 @@ from kpp.networks import MLP, train
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points
 
-__all__ = ["ConvolutionalClassifier", "FittedNeuralClassifier", "MLPClassifier"]
-
-
 Classifier = TypeVar("Classifier", bound="_NeuralClassifier")
 
 

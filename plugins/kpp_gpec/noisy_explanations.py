@@ -14,8 +14,6 @@ from kpp.explanations import Explanation
 from kpp.typing import RngKey
 from kpp.validation import at_least, check_rng_key, count
 
-__all__ = ["NOISES", "Observations", "check_noise", "observe", "repeat_keys"]
-
 #: The possible sources of the variance of the noise, which may also be a number.
 NOISES = ("explainer", "repeats")
 

@@ -16,8 +16,6 @@ from scipy import ndimage
 
 from kpp.validation import as_points, count, positive
 
-__all__ = ["grid_superpixels", "label_groups", "slic_superpixels"]
-
 _Shape = Sequence[int]
 
 

@@ -9,8 +9,6 @@ from scipy.special import erfcx, ndtr
 
 from kpp.validation import as_finite_array
 
-__all__ = ["expected_improvement"]
-
 
 def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: float) -> Float[np.ndarray, " p"]:
     r"""Return the expected improvement of a normal variable below a number.

@@ -12,8 +12,6 @@ from scipy.special import logsumexp, ndtr, ndtri
 from kpp.validation import probability as check_probability
 from kpp_optimization.acquisition import expected_improvement
 
-__all__ = ["NUGGET", "Belief", "Draws", "MixtureBelief"]
-
 NUGGET = 1e-10  # relative to the mean prior variance and added to the noise: rounding may make a zero variance negative
 _BISECTIONS = 50  # of the bracket of a quantile, until its relative width is 1e-15
 _NEGLIGIBLE = 1e-12  # components of a smaller weight are left out of sums over components

@@ -22,8 +22,6 @@ from kpp.tables import read_points
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, count, one_of
 
-__all__ = ["DuelSearch", "expected_best_utility", "search_by_duels", "thompson_duel"]
-
 Believe = Callable[[RngKey, Matches], Any]
 
 

@@ -26,8 +26,6 @@ from kpp_optimization.belief import Draws, MixtureBelief
 from kpp_optimization.learning_prior import feature_ranges
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 
-__all__ = ["JointPrior"]
-
 # Added to the noise, relative to the mean variance of the queries: without noise, the evidence of near queries would be
 # too rough for a search by its gradient.
 _NUGGET = 1e-6

@@ -21,8 +21,6 @@ from kpp.validation import as_finite_array, at_least, one_of, positive
 from kpp_optimization.belief import Draws, MixtureBelief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 
-__all__ = ["Discrepancy", "LearningPrior", "feature_ranges", "pseudo_evidence"]
-
 _LIGHTEST = -25.0  # draws whose weight is below exp(-25) of the largest before any query are left out
 
 

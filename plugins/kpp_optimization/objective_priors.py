@@ -21,15 +21,6 @@ from kpp.typing import AnyArray
 from kpp.validation import as_finite_array
 from kpp_optimization.belief import Belief, Draws, MixtureBelief
 
-__all__ = [
-    "AbstractObjectivePrior",
-    "FitPrior",
-    "FunctionPrior",
-    "KernelPrior",
-    "RefittedPrior",
-    "WidenedPrior",
-]
-
 Moments = tuple[AnyArray, AnyArray]  # checked by `checked_moments`, because users pass functions
 
 

@@ -16,8 +16,6 @@ from kpp.typing import RngKey
 from kpp.validation import as_finite_array, count
 from kpp_optimization.search import Search
 
-__all__ = ["regret", "regrets", "replicate"]
-
 T = TypeVar("T")
 
 

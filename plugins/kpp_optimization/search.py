@@ -20,8 +20,6 @@ from kpp.validation import at_least, count, one_of
 from kpp_optimization.belief import Belief, MixtureBelief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 
-__all__ = ["Search", "optimize"]
-
 _LOGGER = logging.getLogger("kpp")
 _FEW = 2.0  # effective draws of hyperparameters, below which the search says so
 

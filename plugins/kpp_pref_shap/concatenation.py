@@ -25,8 +25,6 @@ from kpp.kernels import AbstractKernel, Preferential
 from kpp.typing import AnyArray
 from kpp_pref_shap.pair_functions import Comparison, as_known, check_preference, comparisons, split_points
 
-__all__ = ["as_concatenated", "as_utility", "has_product_items", "items_by_quadrature"]
-
 
 def as_concatenated(function: RKHSFunction) -> RKHSFunction:
     """Return a preference function as a function of rows of both items, (p, 2 d), or (p, 2 d + c) with contexts.

@@ -29,8 +29,6 @@ from kpp_pref_shap.pair_functions import (
 from kpp_pref_shap.sections import Sections
 from kpp_pref_shap.skew_forms import SkewForm
 
-__all__ = ["PreferentialContext"]
-
 
 class PreferentialContext(AbstractPreferenceGame):
     r"""Absent features of the context are averaged over reference contexts; the two items are unchanged.
@@ -49,7 +47,7 @@ class PreferentialContext(AbstractPreferenceGame):
 
     Args:
         contexts: The reference contexts z, (n, c).
-        regularization, conditional, end_points, solver, max_steps, batch_size: As for `PreferentialItems`.
+        regularization, conditional, end_points, batch_size: As for `PreferentialItems`.
         kernel: The kernel k of the conditional mean embeddings, by default that of the contexts, if it is a product
             kernel up to a constant, else as for `kpp.games.Observational`.
         matches: Pairs of items (m, 2, d) to average over, or None.
@@ -64,8 +62,6 @@ class PreferentialContext(AbstractPreferenceGame):
     conditional: str = eqx.field(static=True, default="observational")
     kernel: AbstractKernel | None = None
     end_points: str = eqx.field(static=True, default="exact")
-    solver: str = eqx.field(static=True, default="cholesky")
-    max_steps: int = eqx.field(static=True, default=500)
     matches: Float[AnyArray, "m 2 d"] | None = eqx.field(
         converter=lambda value: None if value is None else as_pairs(value, "matches"), default=None
     )

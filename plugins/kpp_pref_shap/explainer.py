@@ -38,8 +38,6 @@ from kpp_pref_shap.law import num_steps, prior_covariance, whitened_draws
 from kpp_pref_shap.pair_functions import PairPoints
 from kpp_pref_shap.side_by_side import SideBySide
 
-__all__ = ["PrefShap"]
-
 # Instances per batch, entries of a table of values, and the most players whose coalitions are enumerated by default.
 _INSTANCES, _MAX_ENTRIES, _MAX_PLAYERS = 4096, 2**26, 14
 

@@ -22,8 +22,6 @@ from kpp.validation import count, is_concrete, one_of, warn_if_float32
 from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
 from kpp_pref_shap.sections import Conditioning, Mask, Sections, absent_weights, restricted_sections
 
-__all__ = ["AbstractPreferenceGame", "Instances", "TermValues"]
-
 #: A function of a coalition and the weights of the references to the values of instances, (p,).
 TermValues = Callable[[Mask, Float[Array, "n w"]], Float[Array, " p"]]
 
@@ -46,8 +44,6 @@ class _Fields:
     conditional: eqx.AbstractVar[str]
     kernel: eqx.AbstractVar[AbstractKernel | None]
     end_points: eqx.AbstractVar[str]
-    solver: eqx.AbstractVar[str]
-    max_steps: eqx.AbstractVar[int]
     batch_size: eqx.AbstractVar[int | None]
 
 
@@ -111,7 +107,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
 
         The values are led by the draws of the function of pairs. Raises ValueError if the form of `x` or `coalitions`
         is wrong, or the system is numerically singular; TypeError if `function` is not an RKHS function of pairs with a
-        kernel that the class describes; RuntimeError if conjugate gradients do not converge.
+        kernel that the class describes.
         """
         function = check_preference(function, contextual=self.plays_contexts)
         instances = self.read_instances(function, x)
@@ -127,7 +123,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
     @property
     def conditioning(self) -> dict[str, Any]:
         """The options of `kpp.games.Observational` beside the references."""
-        names = ("regularization", "kernel", "end_points", "solver", "max_steps")
+        names = ("regularization", "kernel", "end_points")
         return {name: getattr(self, name) for name in names}
 
 

@@ -16,8 +16,6 @@ from kpp.typing import AnyArray
 from kpp.validation import as_points, check_same_rows
 from kpp_pref_shap.pair_functions import PairPoints, as_pairs, check_preference, split_points
 
-__all__ = ["PreferenceInputs", "read_contexts", "read_duels"]
-
 
 class PreferenceInputs(NamedTuple):
     """The function and the instances to explain.

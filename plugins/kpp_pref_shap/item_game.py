@@ -39,8 +39,6 @@ from kpp_pref_shap.pair_functions import (
 from kpp_pref_shap.sections import Mask, Sections
 from kpp_pref_shap.skew_forms import SkewForm
 
-__all__ = ["PreferentialItems"]
-
 
 def _optional_points(name: str) -> Callable[[Any], Any]:
     """Return the converter of a field that holds points (n, d), or None."""
@@ -78,8 +76,6 @@ class PreferentialItems(AbstractPreferenceGame):
             kernel up to a constant, otherwise as for `kpp.games.Observational`; with several terms, the kernel of the
             first.
         end_points: "exact" or "raw".
-        solver: "cholesky", or "cg" for preconditioned conjugate gradients.
-        max_steps: The largest number of steps of conjugate gradients.
         opponents: Items (r, d) that each item is compared with, or None.
         contexts: Contexts (c', c) that the function is averaged over, or None.
         batch_size: The number of coalitions in a batch; by default as many as fit into memory.
@@ -94,8 +90,6 @@ class PreferentialItems(AbstractPreferenceGame):
     conditional: str = eqx.field(static=True, default="observational")
     kernel: AbstractKernel | None = None
     end_points: str = eqx.field(static=True, default="exact")
-    solver: str = eqx.field(static=True, default="cholesky")
-    max_steps: int = eqx.field(static=True, default=500)
     opponents: Float[AnyArray, "r d"] | None = eqx.field(converter=_optional_points("opponents"), default=None)
     contexts: Float[AnyArray, "c1 c"] | None = eqx.field(converter=_optional_points("contexts"), default=None)
     batch_size: int | None = eqx.field(static=True, default=None)

@@ -30,8 +30,6 @@ from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.pair_functions import Comparison, comparisons, number_items
 from kpp_pref_shap.sections import absent_weights
 
-__all__ = ["num_steps", "prior_covariance", "whitened_draws"]
-
 
 def num_steps(game: object, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players) -> float:
     """Return how many products of kernel factors the prior covariance of the values of all duels takes.

@@ -15,19 +15,6 @@ from kpp.kernels import AbstractKernel, BagMean, Contextual, GeneralizedPreferen
 from kpp.typing import AnyArray, Leaf
 from kpp.validation import as_finite_array, is_concrete
 
-__all__ = [
-    "Comparison",
-    "MatchTable",
-    "PairPoints",
-    "as_known",
-    "as_pairs",
-    "check_preference",
-    "comparisons",
-    "number_items",
-    "number_rows",
-    "split_points",
-]
-
 #: Pairs (p, 2, d), or a tuple of pairs and contexts (p, c).
 PairPoints = AnyArray | tuple[AnyArray, AnyArray]
 

@@ -21,8 +21,6 @@ from kpp.games import has_product_terms, restricted_matrices
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.typing import AnyArray
 
-__all__ = ["Conditioning", "Mask", "Sections", "Weights", "absent_weights", "restricted_sections"]
-
 #: A coalition: the features that are present.
 Mask = Bool[Array, " d"]
 #: A function of a coalition to the weights of the references, (n, q), or (n, 1) if all rows share them.

@@ -11,8 +11,6 @@ from kpp.typing import AnyArray
 from kpp_pref_shap.game import AbstractPreferenceGame
 from kpp_pref_shap.pair_functions import PairPoints, as_known, split_points
 
-__all__ = ["SideBySide"]
-
 
 class SideBySide(AbstractValueFunction):
     """A game of preferences whose points are rows (p, 2 d) or, with contexts, (p, 2 d + c).

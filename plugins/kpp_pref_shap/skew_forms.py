@@ -20,8 +20,6 @@ from jaxtyping import Array, Float, Int
 
 from kpp.typing import AnyArray
 
-__all__ = ["SkewForm"]
-
 #: A function of left vectors (n, q), right vectors (n, r), and which of them meet, (p,) twice, to values (p,).
 Evaluation = Callable[[Array, Array, AnyArray, AnyArray], Float[Array, " p"]]
 

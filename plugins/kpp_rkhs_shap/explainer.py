@@ -50,8 +50,6 @@ from kpp_rkhs_shap.probability import ProbabilityOfDraws
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_of
 from kpp_rkhs_shap.target import Target
 
-__all__ = ["RKHSShap"]
-
 # Instances per batch: for value functions that share computations between instances, and for a covariance; and the
 # largest number of entries of a table of values when all coalitions are enumerated; each core works on such a table.
 _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**25

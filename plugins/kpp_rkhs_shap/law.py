@@ -39,8 +39,6 @@ from kpp_rkhs_shap.projected_law import (
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values
 from kpp_rkhs_shap.target import Target
 
-__all__ = ["Method", "affordable_laws", "affordable_method"]
-
 # A background that is too large to be affordable is represented by this many landmarks. On standardized medical data
 # with 442 rows they change standard deviations by 1 % on average.
 _REFERENCES = 100

@@ -12,8 +12,6 @@ from kpp import Fit
 from kpp.explanations import is_fit
 from kpp.typing import AnyArray
 
-__all__ = ["ProbabilityOfDraws"]
-
 
 class ProbabilityOfDraws:
     """The probabilities of a fitted classifier, with one output per draw.

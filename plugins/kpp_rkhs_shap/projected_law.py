@@ -30,8 +30,6 @@ from kpp.games import (
 from kpp.kernels import AbstractKernel
 from kpp_rkhs_shap.target import Target
 
-__all__ = ["choose_landmarks", "imputed_rows", "projected_posterior", "projected_steps", "share_left_out"]
-
 # The largest number of landmarks, and the number of imputed rows among which they are chosen.
 _MAX_LANDMARKS = 800
 _NUM_ROWS = 4000

@@ -14,8 +14,6 @@ from kpp.threads import num_cores
 from kpp.typing import AnyArray
 from kpp_rkhs_shap.target import Target
 
-__all__ = ["covariance_of_values", "posterior_of"]
-
 
 def posterior_of(predictor: Any, at: str) -> GPPosterior:
     """Return the Gaussian posterior of a predictor.

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from kpp.games import Players, asymmetric_weights
 
-__all__ = ["Target"]
-
 # Above the coalitions of this many players a covariance is not enumerated.
 _MAX_ENUMERATED = 12
 

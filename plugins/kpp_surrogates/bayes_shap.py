@@ -20,8 +20,6 @@ from kpp_surrogates.example_functions import function_with_draws, points, produc
 from kpp_surrogates.local_linear import AbstractLocalLinear, LinearModels, LocalProblem, fit_posterior
 from kpp_surrogates.perturbation import Coalitions
 
-__all__ = ["BayesSHAP"]
-
 
 class BayesSHAP(AbstractLocalLinear):
     r"""The posterior of a Bayesian linear regression on coalitions, whose coefficients estimate Shapley values.

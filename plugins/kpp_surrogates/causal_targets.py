@@ -12,8 +12,6 @@ from kpp.batching import call_in_chunks
 from kpp.games import Players
 from kpp.validation import refuse_masked
 
-__all__ = ["as_truth", "increases_of_loss", "mean_predictions", "normalized", "replacements"]
-
 LOSSES = ("squared", "log")
 REPLACEMENTS = ("zero", "mean")
 

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from kpp.typing import RngKey
 from kpp.validation import as_points, check_rng_key, positive
 
-__all__ = ["as_background", "as_float", "freeze_features", "required_key"]
-
 
 def as_background(value: ArrayLike) -> Float[np.ndarray, "m d"]:
     """Convert the field `background` of an explainer."""

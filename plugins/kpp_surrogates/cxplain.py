@@ -30,8 +30,6 @@ from kpp_surrogates.causal_targets import (
 )
 from kpp_surrogates.converters import as_background, freeze_features, required_key
 
-__all__ = ["CXPlain", "FittedCXPlain"]
-
 # The width of a normal law's central 95 % interval, in standard deviations.
 _WIDTH, _PROBABILITY = 3.92, 0.95
 

@@ -12,8 +12,6 @@ from kpp import RKHSFunction
 from kpp.kernels import RBF
 from kpp.typing import RngKey
 
-__all__ = ["function_with_draws", "points", "product", "two_outputs"]
-
 
 def points(rng_key: RngKey) -> tuple[Float[Array, "m d"], Float[Array, "p d"]]:
     """Return a background and points to explain; the last column holds categories 0 and 1."""

@@ -21,8 +21,6 @@ from kpp_surrogates.local_linear import AbstractLocalLinear, LinearModels, Local
 from kpp_surrogates.perturbation import Neighborhood, kinds_of_players
 from kpp_surrogates.weighted_regression import ridge_regression
 
-__all__ = ["LIME", "BayesLIME"]
-
 # The kernel's width for one feature; the width grows with the root of the number of features.
 _WIDTH = 0.75
 _NUM_BINS = {None: 0, "quartile": 4, "decile": 10}

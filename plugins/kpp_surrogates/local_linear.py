@@ -18,8 +18,6 @@ from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.perturbation import Perturbations
 from kpp_surrogates.weighted_regression import bayesian_regression
 
-__all__ = ["AbstractLocalLinear", "LinearModels", "LocalProblem", "fit_posterior"]
-
 # The largest number of entries of the perturbed rows, or of their predictions, in a block.
 _MAX_ENTRIES = 2**22
 

@@ -29,8 +29,6 @@ from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp_surrogates.quantile_bins import QuantileBins
 
-__all__ = ["Coalitions", "Neighborhood", "Perturbations", "kinds_of_players"]
-
 Kind = Literal["number", "interval", "category", "block"]
 
 # The share of perturbations in which a group of features keeps its values.

@@ -6,8 +6,6 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-__all__ = ["QuantileBins"]
-
 
 class QuantileBins:
     r"""The intervals between quantiles of a column.

@@ -22,8 +22,6 @@ from kpp.validation import check_rng_key, one_of
 from kpp_surrogates.converters import as_background, required_key
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 
-__all__ = ["ShapExplainer"]
-
 #: The algorithms of shap that are built here, for any function.
 _ALGORITHMS = ("exact", "permutation")
 # Base value plus contributions may miss the prediction by this share of the largest prediction or contribution: more

@@ -35,8 +35,6 @@ from kpp.validation import count, one_of, positive
 from kpp_surrogates.converters import as_background
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 
-__all__ = ["KernelSHAP", "ShapleySampling"]
-
 # Instances per batch, and the largest number of entries of a table of the values of coalitions.
 _INSTANCES, _MAX_ENTRIES = 1024, 2**25
 # How many coalitions may be valued by default, without and with a tolerance.

@@ -27,8 +27,6 @@ from jaxtyping import Array, Float
 from kpp.linalg import add_diagonal, cho_solve, cholesky, solve_lower
 from kpp.typing import AnyArray
 
-__all__ = ["RegressionPosterior", "bayesian_regression", "ridge_regression"]
-
 
 class RegressionPosterior(eqx.Module):
     r"""The posterior of weighted regressions.

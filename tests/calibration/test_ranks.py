@@ -10,7 +10,7 @@ import pytest
 from numpyro.infer import HMC
 from scipy import stats
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.calibration import (
     CalibrationResult,
     rank_statistics,
@@ -106,7 +106,7 @@ def test_a_band_holds_whole_curves_with_its_probability(num_ranks, num_draws):
 
 def test_the_arviz_object_has_uniform_numbers_and_the_truth():
     result = result_of(1.0)
-    groups = _arviz.groups(result.to_arviz())
+    groups = arviz_data.groups(result.to_arviz())
     assert set(groups) == {"prior_sbc", "prior"}
     assert groups["prior_sbc"]["b"].dims == ("chain", "draw", "b_dim_0")
     np.testing.assert_allclose(groups["prior_sbc"]["a"][0], (result.ranks["a"] + 0.5) / 32)
@@ -115,7 +115,7 @@ def test_the_arviz_object_has_uniform_numbers_and_the_truth():
     assert found["b"].dims == ("replication", "b_dim_0") and found.attrs["num_draws"] == 31
 
 
-@pytest.mark.skipif(_arviz.MAJOR == 0, reason="arviz-plots needs ArviZ 1")
+@pytest.mark.skipif(arviz_data.MAJOR == 0, reason="arviz-plots needs ArviZ 1")
 def test_arviz_plots_draws_the_result():
     import arviz_plots
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 import kpp
 import kpp_models
-from kpp.arguments import check_arguments, guard_exports
+from kpp.arguments import check_arguments, guard_exports, handed_out
 from kpp.causal import CausalDAG
 from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.files import expand_user
@@ -142,18 +142,18 @@ def test_a_checked_function_keeps_its_name_signature_and_pickle():
     assert kpp.causal.identify is before
 
 
-PACKAGES = ["api", "bags", "cache", "calibration", "causal", "conversion", "effects", "embeddings", "estimators"]
-PACKAGES += ["explanations", "features", "functions", "games", "gp", "inference", "jobs", "kernels", "linalg"]
-PACKAGES += ["mechanisms", "metrics", "named_functions", "networks", "numpyro_models", "plots", "pointwise"]
-PACKAGES += ["posteriors", "preferences", "priors", "report", "study", "tables", "testing"]
+PACKAGES = ["api", "bags", "cache", "calibration", "causal", "conversion", "embeddings", "estimators"]
+PACKAGES += ["explanations", "features", "functions", "games", "gp", "inference", "kernels", "linalg"]
+PACKAGES += ["metrics", "named_functions", "networks", "numpyro_models", "plots", "pointwise"]
+PACKAGES += ["posteriors", "preferences", "priors", "tables", "testing"]
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]
-PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_surrogates"]
+PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_study", "kpp_surrogates"]
 
 
 def public_functions(module):
     """Yield the functions and methods that a package hands out, with their names."""
-    for name in getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]:
+    for name in handed_out(vars(module)):
         value = getattr(module, name)
         if str(getattr(value, "__module__", "")).partition(".")[0] != module.__name__.partition(".")[0]:
             continue

@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 
 import kpp
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.causal import CausalDAG
 from kpp.kernels import RBF, Categorical
 from kpp.notebook import Html, bar, details, escaped, items, panel, table
@@ -70,7 +70,7 @@ def fit_with_draws(inference=NUTS):
     dims = {"latent": ("chain", "draw", "instance")}
     posterior = xr.Dataset({name: (dims.get(name, ("chain", "draw")), value) for name, value in draws.items()})
     posterior = posterior.assign_coords(chain=range(2), draw=range(50))
-    idata = _arviz.from_groups({"posterior": posterior}, {"divergences": 3})
+    idata = arviz_data.from_groups({"posterior": posterior}, {"divergences": 3})
     draws = {name: jnp.asarray(value) for name, value in draws.items()}
     return dataclasses.replace(fit(), draws=draws, arviz=idata, inference=inference)
 

@@ -15,10 +15,10 @@ from kpp import plots
 from kpp.causal import CausalDAG
 from kpp.explanations._html import explanation_html
 from kpp.plots._colors import LEVEL_STYLES, NEUTRAL, PERCENTILES
-from kpp.report.alternatives import beeswarm as described
-from kpp.report.explained import importance
-from kpp.report.rows import row_table
 from kpp.tables import Schema
+from kpp_study.report.alternatives import beeswarm as described
+from kpp_study.report.explained import importance
+from kpp_study.report.rows import row_table
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -18,9 +18,9 @@ import pytest
 import xarray as xr
 
 import kpp
-from kpp.jobs import explain_to_store
 from kpp.kernels import RBF
 from kpp_models import GPRegression
+from kpp_study import explain_to_store
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")

@@ -21,10 +21,10 @@ from click.testing import CliRunner
 
 import kpp
 from kpp.cli import main
-from kpp.jobs import explain_to_store
 from kpp.kernels import RBF
 from kpp.lazy.schedulers import active_client
 from kpp_models import GPRegression
+from kpp_study import explain_to_store
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")

@@ -11,9 +11,9 @@ import pytest
 import xarray as xr
 
 from kpp.explanations import Explanation
-from kpp.study.data import Standardization, StudyData
-from kpp.study.units import explanation_in_original_units
 from kpp.tables import Schema
+from kpp_study.study.data import Standardization, StudyData
+from kpp_study.study.units import explanation_in_original_units
 
 
 @pytest.mark.parametrize("draws", [False, True])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.explanations import Explanation
 
 PARTS = ("boundary", "approximation")
@@ -67,7 +67,7 @@ def test_they_come_along_into_selections_files_arviz_and_tables(parts, points, t
     xr.testing.assert_equal(some.variance_parts, explanation.variance_parts.isel(instance=slice(1, 3)))
     explanation.save(tmp_path / "e.nc")
     xr.testing.assert_equal(Explanation.load(tmp_path / "e.nc").dataset, explanation.dataset)
-    constant = _arviz.groups(explanation.to_arviz())["constant_data"]
+    constant = arviz_data.groups(explanation.to_arviz())["constant_data"]
     np.testing.assert_array_equal(constant["variance_parts"].values, explanation.variance_parts.values)
     assert explanation.mean().variance_parts is None
     if not explanation.has_draws:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import kpp
 import kpp_models
-from kpp import _arviz, cli, netcdf
+from kpp import arviz_data, cli, netcdf
 from kpp.explanations import Explanation
 from kpp.inference import storage
 from kpp.kernels import RBF
@@ -35,7 +35,7 @@ def write_explanation(path: Path) -> None:
 
 
 def write_fit(path: Path) -> None:
-    idata = _arviz.from_groups({"posterior": xr.Dataset({"a": (("chain", "draw"), [[1.0]])})})
+    idata = arviz_data.from_groups({"posterior": xr.Dataset({"a": (("chain", "draw"), [[1.0]])})})
     parts = {"data": {"x": np.ones(2)}, "schema": SCHEMA, "sites": ["a"], "inference": {"name": "MAP"}, "state": {}}
     storage.write_parts(path, model=kpp_models.KernelRidge(RBF(), 0.1), idata=idata, **parts)
 

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 import kpp
 from kpp import cli, netcdf
 from kpp.explanations import Explanation, marked
-from kpp.jobs import explain_to_store
-from kpp.jobs.store import JobStore
 from kpp.kernels import RBF
 from kpp.lazy import read_blocks
+from kpp_study import explain_to_store
+from kpp_study.jobs.store import JobStore
 
 VALUES = np.random.default_rng(0).normal(size=(4, 2))
 

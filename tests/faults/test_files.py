@@ -14,14 +14,14 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from kpp import _arviz, files
+from kpp import arviz_data, files
 from kpp.explanations import Explanation
 from kpp.inference import storage
 from kpp.kernels import RBF
-from kpp.study import StudyError
-from kpp.study.output import FILES, check_output, output_folder
 from kpp.tables import Schema
 from kpp_gpec import gpec_files
+from kpp_study import StudyError
+from kpp_study.study.output import FILES, check_output, output_folder
 
 
 def entries(folder: Path) -> list[str]:
@@ -33,7 +33,7 @@ def save_explanation(path: Path, number: float) -> None:
 
 
 def save_fit(path: Path, number: float) -> None:
-    idata = _arviz.from_groups({"posterior": xr.Dataset({"a": (("chain", "draw"), [[number]])})})
+    idata = arviz_data.from_groups({"posterior": xr.Dataset({"a": (("chain", "draw"), [[number]])})})
     parts = {"data": {"x": np.full(2, number)}, "schema": None, "sites": ["a"], "inference": {}, "state": {}}
     storage.write_parts(path, model=RBF(), idata=idata, **parts)
 
@@ -292,7 +292,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_fit(tmp_path, mo
 def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, caplog):
     import jax
 
-    from kpp.study.command import _set_up_jax
+    from kpp_study.study.command import _set_up_jax
 
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
@@ -307,7 +307,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, ca
 # `kpp run` with a function that waits in place of one of its steps.
 STUDY_CHILD = """
 import signal, sys
-from kpp.study import runner
+from kpp_study.study import runner
 
 def wait(*_, **__):
     print("waiting", flush=True)

@@ -12,7 +12,6 @@ import kpp
 import kpp_models
 from kpp import batching, memory, programs, registry
 from kpp.calibration import simulation_based_calibration, uniform_band
-from kpp.effects import instrumental_regression
 from kpp.embeddings import (
     ConditionalMeanEmbedding,
     conditional_independence_test,
@@ -28,6 +27,7 @@ from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.brackets import CountedMargin
 from kpp_gpec.boundary.gradient import GradientSampler
 from kpp_gpec.boundary.pgd import PGDSampler
+from kpp_models import instrumental_regression
 
 MODELS = {
     "GPRegression": kpp_models.GPRegression(RBF(), noise_variance=0.1),

@@ -11,7 +11,7 @@ import pytest
 
 from kpp import signals
 from kpp.batching import progress_bar
-from kpp.study.stages import Stages
+from kpp_study.study.stages import Stages
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 

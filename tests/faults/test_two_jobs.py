@@ -9,9 +9,9 @@ import pytest
 import xarray as xr
 
 import kpp
-from kpp.jobs import explain_to_store
-from kpp.jobs.store import JobStore
 from kpp.kernels import RBF
+from kpp_study import explain_to_store
+from kpp_study.jobs.store import JobStore
 
 da = pytest.importorskip("dask.array")
 pytest.importorskip("zarr")

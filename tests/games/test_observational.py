@@ -46,25 +46,15 @@ def by_definition(f, constant, background, x, lengthscale, regularization, *, em
     return np.array(table)
 
 
-@pytest.mark.parametrize(
-    ("end_points", "solver"),
-    [
-        ("exact", "cholesky"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [("raw", "cholesky"), ("exact", "cg"), ("raw", "cg")]
-        ),
-    ],
-)
-def test_reference_values(problem, function, solver, end_points):
-    game = Observational(problem["in_Z"], float(problem["in_eta"]), solver=solver, end_points=end_points)
+@pytest.mark.parametrize("end_points", ["exact", pytest.param("raw", marks=pytest.mark.slow)])
+def test_reference_values(problem, function, end_points):
+    game = Observational(problem["in_Z"], float(problem["in_eta"]), end_points=end_points)
     suffix = "" if end_points == "exact" else "_raw"
     values = game(function, problem["in_Xq"], COALITIONS)
     np.testing.assert_allclose(values, problem[f"out_v_obs{suffix}"], **TOLERANCE)
     np.testing.assert_allclose(game.base(function), problem[f"out_v_obs{suffix}"][0, 0], **TOLERANCE)
-    if solver == "cholesky":
-        phi = shapley_values(game, function, problem["in_Xq"])
-        np.testing.assert_allclose(phi.T, problem[f"out_phi_obs{suffix}"], **TOLERANCE)
+    phi = shapley_values(game, function, problem["in_Xq"])
+    np.testing.assert_allclose(phi.T, problem[f"out_phi_obs{suffix}"], **TOLERANCE)
 
 
 @pytest.mark.slow
@@ -169,13 +159,6 @@ def test_coalitions_in_threads_have_the_values_of_one_program():
 
 
 @pytest.mark.slow
-def test_conjugate_gradients_say_when_they_fail(problem, function):
-    game = Observational(problem["in_Z"], 1e-6, solver="cg", max_steps=1)
-    with pytest.raises(RuntimeError, match="maximum number of (solver )?steps"):
-        np.asarray(game(function, problem["in_Xq"], COALITIONS))
-
-
-@pytest.mark.slow
 def test_the_regularization_of_least_loss_is_chosen(problem):
     """Against leaving points out one by one, over all proper coalitions."""
     rng = np.random.default_rng(0)
@@ -200,9 +183,7 @@ def test_the_regularization_of_least_loss_is_chosen(problem):
         ({"regularization": 0.0}, ValueError, "`regularization` must be positive"),
         ({"regularization": np.ones(2)}, ValueError, "`regularization` must be one number"),
         ({"estimator": "sampled"}, ValueError, "`estimator` must be one of"),
-        ({"solver": "lu"}, ValueError, "`solver` must be one of"),
         ({"kernel": "rbf"}, TypeError, "`kernel` must be a kernel|Type-check error"),
-        ({"max_steps": 0}, ValueError, "`max_steps` must be at least 1"),
     ],
 )
 def test_options_are_checked(problem, options, error, message):

@@ -269,11 +269,6 @@ def test_landmarks_are_checked(landmarks, message):
         Observational(BACKGROUND, landmarks=landmarks)
 
 
-def test_conjugate_gradients_are_for_the_exact_game():
-    with pytest.raises(ValueError, match="`solver` must be 'cholesky' for a game with `landmarks`, got 'cg'"):
-        Observational(BACKGROUND, solver="cg", landmarks=5)
-
-
 def test_an_exact_game_has_no_error_to_tell():
     function = RKHSFunction(SMOOTH, POINTS, ALPHA)
     with pytest.raises(ValueError, match="`value_function` must have landmarks"):

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import kpp
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.inference.arviz_groups import Naming
 from kpp.inference.base import inspect_sites
 
@@ -30,7 +30,7 @@ GROUPS = {
 @pytest.mark.parametrize("name", ["nuts_fit", "map_fit", "laplace_fit", "svi_fit"])
 def test_all_groups_are_there_and_every_axis_has_a_name(name, request):
     fit = request.getfixturevalue(name)
-    groups = _arviz.groups(fit.idata)
+    groups = arviz_data.groups(fit.idata)
     assert set(groups) == GROUPS
     named = {"chain", "draw", "instance", "feature", "step"}
     for dataset in groups.values():
@@ -39,7 +39,7 @@ def test_all_groups_are_there_and_every_axis_has_a_name(name, request):
 
 
 def test_shapes_and_coordinates(nuts_fit, conjugate):
-    groups = _arviz.groups(nuts_fit.idata)
+    groups = arviz_data.groups(nuts_fit.idata)
     assert groups["posterior"]["weights"].dims == ("chain", "draw", "feature")
     assert list(groups["posterior"]["feature"].values) == ["x0", "x1", "x2"]
     assert groups["log_likelihood"]["y"].sizes == {"chain": 2, "draw": 200, "instance": 20}
@@ -50,7 +50,7 @@ def test_shapes_and_coordinates(nuts_fit, conjugate):
 
 
 def test_sampler_statistics(nuts_fit):
-    stats = _arviz.group(nuts_fit.idata, "sample_stats")
+    stats = arviz_data.group(nuts_fit.idata, "sample_stats")
     assert {"diverging", "tree_depth", "n_steps", "energy", "acceptance_rate", "lp", "step_size"} <= set(stats)
     assert (stats["n_steps"] <= 2.0 ** stats["tree_depth"] - 1).all()
     assert (stats["n_steps"] >= 2.0 ** (stats["tree_depth"] - 1)).all()
@@ -60,11 +60,13 @@ def test_log_likelihood_is_pointwise(nuts_fit, conjugate):
     weights = np.asarray(nuts_fit.draws["weights"])
     residual = conjugate.y - np.einsum("csd,nd->csn", weights, conjugate.x)
     expected = -0.5 * (residual / 0.5) ** 2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)
-    np.testing.assert_allclose(_arviz.group(nuts_fit.idata, "log_likelihood")["y"], expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        arviz_data.group(nuts_fit.idata, "log_likelihood")["y"], expected, rtol=1e-10, atol=1e-10
+    )
 
 
 def test_posterior_predictive_is_conditioned_on_the_data(nuts_fit, conjugate):
-    predictive = _arviz.group(nuts_fit.idata, "posterior_predictive")["y"]
+    predictive = arviz_data.group(nuts_fit.idata, "posterior_predictive")["y"]
     exact = conjugate.x @ conjugate.mean
     sd = np.sqrt(np.einsum("nd,de,ne->n", conjugate.x, conjugate.covariance, conjugate.x) + 0.25)
     # 400 draws: five standard errors of their mean, with half of them effective.
@@ -72,7 +74,7 @@ def test_posterior_predictive_is_conditioned_on_the_data(nuts_fit, conjugate):
 
 
 def test_leave_one_out_counts_the_observations_and_is_right(nuts_fit, conjugate):
-    result = _arviz.loo_numbers(_arviz.loo(nuts_fit.idata))
+    result = arviz_data.loo_numbers(arviz_data.loo(nuts_fit.idata))
     assert result["pareto_k"].shape == (20,)
     exact = 0.0
     for i in range(20):  # brute force: refit without the row, in closed form
@@ -86,7 +88,7 @@ def test_leave_one_out_counts_the_observations_and_is_right(nuts_fit, conjugate)
 
 
 def test_summary_has_the_same_columns_under_every_arviz(nuts_fit):
-    table = _arviz.summary(nuts_fit.idata, interval_probability=0.9)
+    table = arviz_data.summary(nuts_fit.idata, interval_probability=0.9)
     assert list(table.index) == ["weights[x0]", "weights[x1]", "weights[x2]"]
     assert {"mean", "sd", "lower", "upper", "ess_bulk", "ess_tail", "r_hat"} <= set(table.columns)
     draws = np.asarray(nuts_fit.draws["weights"]).reshape(-1, 3)
@@ -99,7 +101,7 @@ def test_summary_has_the_same_columns_under_every_arviz(nuts_fit):
 def test_arviz_itself_summarises_and_plots(nuts_fit):
     assert az.summary(nuts_fit.idata).shape[0] == 3
     plots = [az.plot_trace, az.plot_energy]
-    plots.append(az.plot_ppc if _arviz.MAJOR == 0 else az.plot_ppc_dist)
+    plots.append(az.plot_ppc if arviz_data.MAJOR == 0 else az.plot_ppc_dist)
     for plot in plots:
         plot(nuts_fit.idata)
     import matplotlib.pyplot as plt
@@ -140,8 +142,8 @@ def test_looking_at_sites_computes_nothing():
 def test_predictions_at_new_points_have_their_own_groups(nuts_fit, conjugate):
     x = np.random.default_rng(3).normal(size=(4, 3))
     fit = nuts_fit.with_predictions(jax.random.key(9), x)
-    groups = _arviz.groups(fit.idata)
-    assert set(groups) == set(_arviz.groups(nuts_fit.idata)) | {"predictions", "predictions_constant_data"}
+    groups = arviz_data.groups(fit.idata)
+    assert set(groups) == set(arviz_data.groups(nuts_fit.idata)) | {"predictions", "predictions_constant_data"}
     drawn = groups["predictions"]["y"]
     assert drawn.sizes == {"chain": 2, "draw": 200, "instance": 4}
     np.testing.assert_array_equal(groups["predictions_constant_data"]["x"], x)
@@ -157,6 +159,7 @@ def test_predictions_at_new_points_have_their_own_groups(nuts_fit, conjugate):
 def test_predictions_do_not_pass_to_a_fit_with_other_draws(nuts_fit, conjugate):
     fit = nuts_fit.with_predictions(jax.random.key(9), conjugate.x[:2])
     assert (
-        _arviz.group(fit.with_predictions(jax.random.key(9), conjugate.x[:3]).idata, "predictions")["y"].shape[2] == 3
+        arviz_data.group(fit.with_predictions(jax.random.key(9), conjugate.x[:3]).idata, "predictions")["y"].shape[2]
+        == 3
     )
-    assert "predictions" not in _arviz.group_names(fit.resume(jax.random.key(1), 2).idata)
+    assert "predictions" not in arviz_data.group_names(fit.resume(jax.random.key(1), 2).idata)

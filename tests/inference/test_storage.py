@@ -20,7 +20,7 @@ import xarray as xr
 
 import kpp
 import kpp_models
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.inference import AbstractInference, Posterior, storage
 from kpp.kernels import RBF
 from kpp.serialization import to_spec
@@ -50,7 +50,7 @@ def path(nuts_fit, registered, tmp_path):
 def test_predictions_are_saved_with_a_fit(nuts_fit, registered, conjugate, tmp_path):
     fit = nuts_fit.with_predictions(jax.random.key(9), conjugate.x[:4])
     fit.save(tmp_path / "fit.nc")
-    loaded, kept = (_arviz.groups(some.idata) for some in (kpp.Fit.load(tmp_path / "fit.nc"), fit))
+    loaded, kept = (arviz_data.groups(some.idata) for some in (kpp.Fit.load(tmp_path / "fit.nc"), fit))
     for group in ("predictions", "predictions_constant_data"):
         xr.testing.assert_equal(loaded[group], kept[group])
 
@@ -67,8 +67,8 @@ def test_a_fit_comes_back_exactly(name, request, registered, conjugate, tmp_path
     assert loaded.inference == fit.inference
     assert to_spec(loaded.model) == to_spec(fit.model)
     assert dict(loaded.idata.attrs) == dict(fit.idata.attrs)
-    for group_name, group in _arviz.groups(fit.idata).items():
-        xr.testing.assert_equal(_arviz.group(loaded.idata, group_name), group)
+    for group_name, group in arviz_data.groups(fit.idata).items():
+        xr.testing.assert_equal(arviz_data.group(loaded.idata, group_name), group)
     np.testing.assert_array_equal(loaded.predict(conjugate.x[:5])["mean"], fit.predict(conjugate.x[:5])["mean"])
 
 
@@ -103,7 +103,7 @@ def test_resumed_chains_keep_step_size_and_mass_matrix(gp_fit, resumed):
     more = resumed
     np.testing.assert_array_equal(more.state["step_size"], gp_fit.state["step_size"])
     np.testing.assert_array_equal(more.state["inverse_mass_matrix"], gp_fit.state["inverse_mass_matrix"])
-    groups = _arviz.groups(more.idata)
+    groups = arviz_data.groups(more.idata)
     for name in ("posterior", "sample_stats", "log_likelihood", "posterior_predictive"):
         assert groups[name].sizes["draw"] == 65
         np.testing.assert_array_equal(groups[name]["draw"], np.arange(65))

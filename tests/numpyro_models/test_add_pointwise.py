@@ -13,7 +13,7 @@ import tinygp
 import xarray as xr
 
 import kpp
-from kpp import _arviz
+from kpp import arviz_data
 
 RNG = np.random.default_rng(0)
 N = 8
@@ -64,7 +64,7 @@ def posterior_groups():
 
 @pytest.fixture(scope="module")
 def idata():
-    return _arviz.from_groups(posterior_groups(), {"made_by": "a test"})
+    return arviz_data.from_groups(posterior_groups(), {"made_by": "a test"})
 
 
 def expected_density(law, chain, draw):
@@ -84,7 +84,7 @@ def expected_density(law, chain, draw):
 @pytest.mark.parametrize("law", LAWS)
 def test_values_are_conditional_log_densities(idata, law):
     """The low-rank factor of the test has a jitter of 1e-9, which SciPy's matrix lacks."""
-    found = _arviz.group(kpp.add_pointwise(idata, model_of(law), data={"y": Y}), "log_likelihood")["y"]
+    found = arviz_data.group(kpp.add_pointwise(idata, model_of(law), data={"y": Y}), "log_likelihood")["y"]
     assert found.dims == ("chain", "draw", "time")
     for chain, draw in ((0, 0), (1, 29)):
         expected = expected_density(law, chain, draw)
@@ -94,30 +94,30 @@ def test_values_are_conditional_log_densities(idata, law):
 def test_arviz_counts_the_rows(idata):
     """elpd against the harmonic means of the densities: with draws so close to each other, smoothing changes little."""
     result = kpp.add_pointwise(idata, model_of("GaussianProcessMarginal"), data={"y": Y})
-    loo = _arviz.loo(result, var_name="y")
+    loo = arviz_data.loo(result, var_name="y")
     assert loo.n_data_points == N
-    densities = _arviz.group(result, "log_likelihood")["y"].values.reshape(-1, N)
+    densities = arviz_data.group(result, "log_likelihood")["y"].values.reshape(-1, N)
     rough = -np.log(np.mean(np.exp(-densities), axis=0)).sum()
-    assert abs(_arviz.loo_numbers(loo)["elpd"] - rough) < 0.1
+    assert abs(arviz_data.loo_numbers(loo)["elpd"] - rough) < 0.1
 
 
 def test_other_groups_and_variables_are_kept(idata):
-    before = _arviz.group(idata, "log_likelihood")["y"].shape
+    before = arviz_data.group(idata, "log_likelihood")["y"].shape
     result = kpp.add_pointwise(idata, model_of("MultivariateNormal"), data={"y": Y})
-    assert set(_arviz.group_names(result)) == {"posterior", "observed_data", "log_likelihood"}
-    assert set(_arviz.group(result, "log_likelihood")) == {"y", "other"}
+    assert set(arviz_data.group_names(result)) == {"posterior", "observed_data", "log_likelihood"}
+    assert set(arviz_data.group(result, "log_likelihood")) == {"y", "other"}
     assert result.attrs["made_by"] == "a test"
-    assert _arviz.group(idata, "log_likelihood")["y"].shape == before == (2, 30)
+    assert arviz_data.group(idata, "log_likelihood")["y"].shape == before == (2, 30)
 
 
 def test_samples_may_come_from_elsewhere(idata):
     expected = kpp.add_pointwise(idata, model_of("MultivariateNormal"), data={"y": Y})
-    bare = _arviz.from_groups({"posterior": posterior_groups()["posterior"][["noise"]]})
+    bare = arviz_data.from_groups({"posterior": posterior_groups()["posterior"][["noise"]]})
     samples = {"lengthscale": LENGTHSCALES, "noise": NOISES}
     found = kpp.add_pointwise(bare, model_of("MultivariateNormal"), samples, data={"y": Y})
-    values = _arviz.group(found, "log_likelihood")["y"]
+    values = arviz_data.group(found, "log_likelihood")["y"]
     assert values.dims == ("chain", "draw", "y_dim_0")
-    np.testing.assert_array_equal(values, _arviz.group(expected, "log_likelihood")["y"])
+    np.testing.assert_array_equal(values, arviz_data.group(expected, "log_likelihood")["y"])
     with pytest.raises(ValueError, match=r"depends on \['lengthscale'\], which `posterior` lacks"):
         kpp.add_pointwise(bare, model_of("MultivariateNormal"), data={"y": Y})
     with pytest.raises(ValueError, match="`samples` must be the"):
@@ -134,7 +134,7 @@ def test_a_plate_of_vectors_has_densities_for_each(idata):
         with numpyro.plate("series", 2):
             numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(N), covariance(lengthscale, noise)), obs=y)
 
-    found = _arviz.group(kpp.add_pointwise(idata, model, data={"y": both}), "log_likelihood")["y"].values
+    found = arviz_data.group(kpp.add_pointwise(idata, model, data={"y": both}), "log_likelihood")["y"].values
     pairs = zip(LENGTHSCALES.ravel(), NOISES.ravel(), strict=True)
     matrices = np.array([kernel(length, np) + noise**2 * np.eye(N) for length, noise in pairs])
     expected = jax.jit(kpp.pointwise.gaussian)(both, np.zeros(N), matrices.reshape(2, 30, 1, N, N))
@@ -153,7 +153,7 @@ def test_without_such_a_site_the_observed_ones_are_listed(idata):
         kpp.add_pointwise(idata, model, data={"y": Y})
     with pytest.raises(ValueError, match="`site` must name one of several"):
         kpp.add_pointwise(idata, two, data={"y": Y})
-    found = _arviz.group(kpp.add_pointwise(idata, two, data={"y": Y}, site="z"), "log_likelihood")["z"]
+    found = arviz_data.group(kpp.add_pointwise(idata, two, data={"y": Y}, site="z"), "log_likelihood")["z"]
     np.testing.assert_allclose(found[1, 3], scipy.stats.norm.logpdf(Y), rtol=1e-12)
 
 
@@ -190,5 +190,5 @@ def test_importance_sampling_agrees_with_refits():
         numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(N), covariance(lengthscale, 0.2)), obs=y)
 
     posterior = xr.Dataset({"lengthscale": (("chain", "draw"), draws)}, coords={"chain": range(4), "draw": range(1000)})
-    result = kpp.add_pointwise(_arviz.from_groups({"posterior": posterior}), model, data={"y": Y})
-    assert abs(_arviz.loo_numbers(_arviz.loo(result))["elpd"] - exact) < 0.05
+    result = kpp.add_pointwise(arviz_data.from_groups({"posterior": posterior}), model, data={"y": Y})
+    assert abs(arviz_data.loo_numbers(arviz_data.loo(result))["elpd"] - exact) < 0.05

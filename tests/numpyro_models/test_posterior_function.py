@@ -15,7 +15,7 @@ from numpyro.infer import Predictive
 from numpyro.infer.reparam import LocScaleReparam
 
 import kpp
-from kpp import _arviz
+from kpp import arviz_data
 
 INPUTS = ("x", "group")
 ONE_COLUMN = np.random.default_rng(2).normal(size=(9, 1))
@@ -31,7 +31,7 @@ def groups_of(draws):
     """The draws as an object of the installed ArviZ: InferenceData, or xarray's DataTree."""
     dims = {name: ("chain", "draw", *[f"{name}_{i}" for i in range(value.ndim - 2)]) for name, value in draws.items()}
     dataset = xr.Dataset({name: (dims[name], value) for name, value in draws.items()})
-    return _arviz.from_groups({"posterior": dataset})
+    return arviz_data.from_groups({"posterior": dataset})
 
 
 def flat(draws):
@@ -55,7 +55,7 @@ def test_any_number_of_rows_is_taken(function, draws, new_rows, by_hand, num_row
 
 def test_every_form_of_draws_gives_the_same_function(model, draws, data, new_rows, by_hand):
     expected = by_hand(draws, new_rows)
-    for posterior in (groups_of(draws), _arviz.group(groups_of(draws), "posterior"), flat(draws)):
+    for posterior in (groups_of(draws), arviz_data.group(groups_of(draws), "posterior"), flat(draws)):
         found = kpp.posterior_function(model, posterior, data=data, inputs=INPUTS)(new_rows)
         np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-13)
 

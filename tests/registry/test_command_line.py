@@ -47,7 +47,7 @@ def test_help_imports_nothing_heavy():
     code = (
         "import sys; from click.testing import CliRunner; from kpp.cli import main; "
         "result = CliRunner().invoke(main, ['--help']); "
-        "heavy = [m for m in ('jax', 'numpyro', 'pluggy', 'kpp.study') if m in sys.modules]; "
+        "heavy = [m for m in ('jax', 'numpyro', 'pandas', 'xarray', 'kpp_study.study.runner') if m in sys.modules]; "
         "print(result.exit_code, heavy, result.output)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -139,3 +139,40 @@ def test_check_of_an_unknown_target_is_an_error_in_one_line(kpp_command, target)
     assert result.exit_code == 2
     assert "Error: " in result.output
     assert "Traceback" not in result.output
+
+
+COMMAND = """
+import click, kpp
+
+@click.command("hello")
+def hello():
+    "Say hello."
+    click.echo("hello from a plugin")
+
+@kpp.hookimpl
+def register_commands():
+    return {names}
+"""
+
+
+def test_a_command_of_a_plugin_is_run_by_its_name(kpp_command, install):
+    install("a-kpp", "a", COMMAND.format(names='{"hello": hello}'))
+    assert kpp_command("hello").output == "hello from a plugin\n"
+    assert "  hello " in kpp_command("--help").output
+    assert "    commands: hello\n" in kpp_command("plugins").output
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ('{"check": hello}', "'check', which is a command of kpp itself"),
+        ('{"hello": print}', "must map 'hello' to a command of click"),
+        ('{"run": hello}', "'run' among the commands is one of kpp's own"),
+    ],
+)
+def test_other_commands_are_left_out_and_those_of_kpp_stay(names, told, kpp_command, install):
+    install("a-kpp", "a", COMMAND.format(names=names))
+    with pytest.warns(registry.PluginWarning, match=told):
+        done = kpp_command("run", "--help")
+    assert "Run a study" in done.output
+    assert kpp_command("check", "commands:hello").exit_code == 2

@@ -29,7 +29,17 @@ def test_own_parts_are_registered_without_a_warning():
         warnings.simplefilter("error")
         records = registry.plugins()
     own = {record.name: record for record in records if record.distribution == "kpp"}
-    assert set(own) == {"converters", "core", "gpec", "models", "optimization", "pref_shap", "rkhs_shap", "surrogates"}
+    assert set(own) == {
+        "converters",
+        "core",
+        "gpec",
+        "models",
+        "optimization",
+        "pref_shap",
+        "rkhs_shap",
+        "study",
+        "surrogates",
+    }
     assert not [record for record in own.values() if record.error or record.disabled]
     assert {"RBF", "Matern52", "Sum"} <= set(registry.kernels())
     assert {"MeanEmbedding"} <= set(registry.embeddings())
@@ -37,6 +47,7 @@ def test_own_parts_are_registered_without_a_warning():
     assert {"rkhs-shap"} <= set(registry.explainers())
     assert {"GPRegression", "GPClassification", "KernelRidge", "KernelLogistic"} <= set(registry.models())
     assert {"NUTS", "MCMC", "SVI", "MAP", "Laplace", "NaturalGradient"} == set(registry.inferences())
+    assert set(registry.commands()) == {"explain", "new", "predict", "report", "run", "schema"}
 
 
 def test_every_registered_class_is_found_by_its_name_and_its_name_by_the_class():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kpp.scaffold.plugin import write_plugin
+from kpp_study.scaffold.plugin import write_plugin
 
 pytestmark = pytest.mark.slow  # installs with pip and imports all in a process of its own, some ten seconds
 

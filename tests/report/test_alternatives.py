@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from kpp.report import alternatives
-from kpp.report.numbers import fixed, number, short_name, signed
 from kpp.wording import listed
+from kpp_study.report import alternatives
+from kpp_study.report.numbers import fixed, number, short_name, signed
 
 
 def test_the_target_is_described_by_its_quartiles():

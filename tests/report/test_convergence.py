@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 import kpp
-from kpp import _arviz, registry
+from kpp import arviz_data, registry
 from kpp.inference import AbstractInference
-from kpp.report.convergence import assess, hyperparameters
+from kpp_study.report.convergence import assess, hyperparameters
 
 
 def group(chains: int = 2, draws: int = 1000, *, apart: float = 0.0) -> xr.Dataset:
@@ -60,7 +60,7 @@ def test_equal_draws_have_no_spread():
     same = xr.Dataset({"noise": (("chain", "draw"), np.full((1, 7), 0.1))})
     assert np.std(same["noise"].values) > 0
     found = assess(same, None, approximates=True)  # as of natural gradients, which draw the function only
-    assert np.isnan(_arviz.summary(same)["r_hat"]).all()
+    assert np.isnan(arviz_data.summary(same)["r_hat"]).all()
     assert np.isnan(assess(same, None, approximates=False).parameters[0].rhat)
     assert found.parameters[0].sd == 0.0 and found.verdict == "one best value" and found.is_one_value
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 
 import kpp
-from kpp.report import render_explanation
-from kpp.report.explained import importance
+from kpp_study import render_explanation
+from kpp_study.report.explained import importance
 
 
 def linear(effects, spread, num_rows=8, num_draws=400, **attrs):

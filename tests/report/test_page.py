@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from kpp.report import render_explanation
+from kpp_study import render_explanation
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -8,7 +8,7 @@ import scipy.stats
 import xarray as xr
 
 import kpp
-from kpp.report.rows import MAX_ROWS, Predicted, row_table
+from kpp_study.report.rows import MAX_ROWS, Predicted, row_table
 
 
 def numbers(text: str) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kpp import registry
-from kpp.report.sentences import explained
+from kpp_study.report.sentences import explained
 
 SAID = {
     "interventional": "background rows, whatever the others are, so correlated features are combined",

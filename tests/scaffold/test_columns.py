@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kpp.scaffold.columns import Column, Unusable, describe, possible_task
-from kpp.study import StudyError
+from kpp_study import StudyError
+from kpp_study.scaffold.columns import Column, Unusable, describe, possible_task
 
 RNG = np.random.default_rng(0)
 NUMBERS = RNG.normal(size=40)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kpp.cli import main
-from kpp.scaffold.plugin import check_plugin_name, write_plugin
+from kpp_study.scaffold.plugin import check_plugin_name, write_plugin
 
 
 def new_plugin(*arguments: str) -> Result:

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from kpp.cli import main
 from kpp.explanations import Explanation
-from kpp.study import load_study
-from kpp.study.build import build_inference, build_model, plan_explainer
-from kpp.study.kinds import read_data
+from kpp_study import load_study
+from kpp_study.study.build import build_inference, build_model, plan_explainer
+from kpp_study.study.kinds import read_data
 
 
 def flats(num_rows: int = 30) -> pd.DataFrame:
@@ -176,7 +176,7 @@ def test_many_labels_get_natural_gradients(folder: Path):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody answers questions."""
-    monkeypatch.setattr("kpp.scaffold.command.is_terminal", lambda: True)
+    monkeypatch.setattr("kpp_study.scaffold.command.is_terminal", lambda: True)
 
 
 def test_five_questions_are_asked(folder: Path, terminal: None):

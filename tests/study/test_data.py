@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from kpp.kernels import RBF
-from kpp.study.data import choose_rows
-from kpp.study.data_config import DataConfig
-from kpp.study.errors import StudyError
-from kpp.study.kinds import read_data
 from kpp_models import GPClassification
+from kpp_study.study.data import choose_rows
+from kpp_study.study.data_config import DataConfig
+from kpp_study.study.errors import StudyError
+from kpp_study.study.kinds import read_data
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from kpp.cli import main
-from kpp.study.config import load_study, parse_study
-from kpp.study.data_config import DataConfig
-from kpp.study.dialect import TableFormat, seen_dialect
-from kpp.study.errors import StudyError
-from kpp.study.kinds import read_data
+from kpp_study.study.config import load_study, parse_study
+from kpp_study.study.data_config import DataConfig
+from kpp_study.study.dialect import TableFormat, seen_dialect
+from kpp_study.study.errors import StudyError
+from kpp_study.study.kinds import read_data
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame(

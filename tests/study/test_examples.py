@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 
-from kpp.study.build import build_inference, build_model, describe_model, plan_explainer
-from kpp.study.config import load_study
-from kpp.study.kinds import read_data
+from kpp_study.study.build import build_inference, build_model, describe_model, plan_explainer
+from kpp_study.study.config import load_study
+from kpp_study.study.kinds import read_data
 
 
 def test_the_diabetes_study_fits_its_data(root, tmp_path, monkeypatch):

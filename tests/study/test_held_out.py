@@ -9,16 +9,16 @@ import arviz as az
 import numpy as np
 import pytest
 
-from kpp import _arviz
-from kpp.study import load_fit, load_study
-from kpp.study.held_out import _held_out_mean, leave_one_out
-from kpp.study.kinds import read_data
+from kpp import arviz_data
+from kpp_study import load_fit, load_study
+from kpp_study.study.held_out import _held_out_mean, leave_one_out
+from kpp_study.study.kinds import read_data
 
 
 @pytest.fixture(scope="module")
 def study(finished):
     """The fit, the data and the groups in the units of the table."""
-    groups = _arviz.groups(az.from_netcdf(finished.folder / "posterior.nc"))
+    groups = arviz_data.groups(az.from_netcdf(finished.folder / "posterior.nc"))
     return load_fit(finished.folder).fit, read_data(load_study(finished.study).data), groups
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import kpp
 from kpp.inference import AbstractInference, Posterior
-from kpp.study import load_fit, parse_study, run_study
+from kpp_study import load_fit, parse_study, run_study
 
 
 class Walk(AbstractInference):

@@ -13,12 +13,12 @@ import pytest
 import kpp
 from kpp.bags import Bags
 from kpp.preferences import Matches
-from kpp.study.build import build_model, complete_model
-from kpp.study.config import load_study
-from kpp.study.errors import StudyError
-from kpp.study.kept_fit import kept_fit
-from kpp.study.kinds import read_data
-from kpp.study.runner import run_study
+from kpp_study.study.build import build_model, complete_model
+from kpp_study.study.config import load_study
+from kpp_study.study.errors import StudyError
+from kpp_study.study.kept_fit import kept_fit
+from kpp_study.study.kinds import read_data
+from kpp_study.study.runner import run_study
 
 
 @pytest.fixture(scope="module")

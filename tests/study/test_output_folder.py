@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kpp.study import StudyError
-from kpp.study.output import FILES, output_folder
+from kpp_study import StudyError
+from kpp_study.study.output import FILES, output_folder
 
 
 def fill(folder, text: str) -> None:

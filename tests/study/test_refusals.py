@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 import kpp
 from kpp.cli import main
-from kpp.study.build import build_inference
-from kpp.study.config import InferenceConfig
-from kpp.study.errors import StudyError
+from kpp_study.study.build import build_inference
+from kpp_study.study.config import InferenceConfig
+from kpp_study.study.errors import StudyError
 
 # What is edited in the study of conftest.py, and what the one line must say.
 FILE = {

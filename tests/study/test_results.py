@@ -12,16 +12,16 @@ import pandas as pd
 import pytest
 
 import kpp
-from kpp import _arviz
-from kpp.study import load_fit, parse_study, run_study
-from kpp.study.output import FILES
+from kpp import arviz_data
+from kpp_study import load_fit, parse_study, run_study
+from kpp_study.study.output import FILES
 
 HOSTILE = "<script>alert('x')</script>"
 
 
 @pytest.fixture(scope="module")
 def groups(finished):
-    return _arviz.groups(az.from_netcdf(finished.folder / "posterior.nc"))
+    return arviz_data.groups(az.from_netcdf(finished.folder / "posterior.nc"))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_arviz_opens_the_posterior_with_all_groups(groups):
     expected = {"posterior", "sample_stats", "log_likelihood", "posterior_predictive", "observed_data", "constant_data"}
     assert expected <= set(groups)
     assert dict(groups["posterior"].sizes) | {"chain": 2, "draw": 60} == dict(groups["posterior"].sizes)
-    loo = _arviz.loo_numbers(_arviz.loo(_arviz.from_groups(groups)))
+    loo = arviz_data.loo_numbers(arviz_data.loo(arviz_data.from_groups(groups)))
     assert loo["pareto_k"].size == 30
 
 

@@ -15,8 +15,9 @@ from click.testing import CliRunner
 
 from kpp import netcdf
 from kpp.cli import main
-from kpp.study import StudyError, load_study, run_study, runner
-from kpp.study.output import FILES
+from kpp_study import StudyError, load_study, run_study
+from kpp_study.study import runner
+from kpp_study.study.output import FILES
 
 STUDY = """
 [study]

@@ -12,9 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import kpp
-from kpp import _arviz
+from kpp import arviz_data
 from kpp.cli import main
-from kpp.study import load_fit, load_study, run_study, runner
+from kpp_study import load_fit, load_study, run_study
+from kpp_study.study import runner
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -98,7 +99,7 @@ def test_loading_a_fit_in_standardized_units_says_so(finished, caplog):
         load_fit(finished.folder)
         assert not caplog.text
         kpp.Fit.load(finished.folder / "fit.nc")
-    assert "is in standardized units; kpp.study.load_fit" in caplog.text
+    assert "is in standardized units; kpp_study.study.load_fit" in caplog.text
 
 
 def test_the_message_about_the_results_of_a_study_names_the_file_of_its_fit(finished):
@@ -108,7 +109,7 @@ def test_the_message_about_the_results_of_a_study_names_the_file_of_its_fit(fini
 
 def test_a_fit_that_belongs_to_no_study_has_its_own_units(finished, fit, tmp_path):
     attrs = {name: value for name, value in fit.attrs.items() if not name.startswith("kpp_")}
-    plain = dataclasses.replace(fit, arviz=_arviz.from_groups(_arviz.groups(fit.idata), attrs))
+    plain = dataclasses.replace(fit, arviz=arviz_data.from_groups(arviz_data.groups(fit.idata), attrs))
     plain.save(tmp_path / "plain.nc")
     rows = standardized(new_rooms(), finished.frame)
     found = load_fit(tmp_path / "plain.nc").predict(rows)
@@ -117,7 +118,7 @@ def test_a_fit_that_belongs_to_no_study_has_its_own_units(finished, fit, tmp_pat
 
 def test_the_fit_of_matches_predicts_no_single_rows(fit, tmp_path):
     facts = {**json.loads(fit.attrs["kpp_study_fit"]), "pairs": True}
-    idata = _arviz.from_groups(_arviz.groups(fit.idata), {**fit.attrs, "kpp_study_fit": json.dumps(facts)})
+    idata = arviz_data.from_groups(arviz_data.groups(fit.idata), {**fit.attrs, "kpp_study_fit": json.dumps(facts)})
     dataclasses.replace(fit, arviz=idata).save(tmp_path / "pairs.nc")
     with pytest.raises(ValueError, match="matches between items, which predicts no single rows"):
         load_fit(tmp_path / "pairs.nc")

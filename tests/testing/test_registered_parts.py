@@ -92,6 +92,11 @@ def test_inferences(check):
     check()
 
 
+@parametrize_with_checks(registry.commands())
+def test_commands(check):
+    check()
+
+
 OTHERS = [
     (kind, name, cls)
     for kind in registry.KINDS

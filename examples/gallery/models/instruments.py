@@ -10,9 +10,8 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 
-from kpp.effects import instrumental_regression
 from kpp.kernels import RBF
-from kpp_models import KernelRidge
+from kpp_models import KernelRidge, instrumental_regression
 
 jax.config.update("jax_enable_x64", True)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 import kpp
 from kpp.kernels import RBF
-from kpp.preferences import Matches, count_cycles
-from kpp_models import GPGP, PGP, preference_matrix
+from kpp.preferences import Matches
+from kpp_models import GPGP, PGP, count_cycles, preference_matrix
 
 jax.config.update("jax_enable_x64", True)
 

@@ -2,8 +2,8 @@
 ===================================
 
 Patients who are more ill get higher doses, so a plain regression of the outcome on the
-dose is misleading. Given a causal graph, ``kpp.causal_effect`` adjusts for the severity
-and gives the effect of the dose with an interval.
+dose is misleading. Given a causal graph, ``kpp_models.causal_effect`` adjusts for the
+severity and gives the effect of the dose with an interval.
 """
 
 import jax
@@ -14,7 +14,7 @@ import pandas as pd
 import kpp
 from kpp.causal import CausalDAG
 from kpp.kernels import RBF
-from kpp_models import GPRegression
+from kpp_models import GPRegression, causal_effect
 
 jax.config.update("jax_enable_x64", True)
 
@@ -31,7 +31,7 @@ patients = pd.DataFrame({"severity": severity, "dose": dose, "health": health})
 # The graph says that severity affects both, and the adjustment set is found from it.
 graph = CausalDAG([("severity", "dose"), ("severity", "health"), ("dose", "health")])
 doses = np.linspace(0.0, 2.4, 13)
-effect = kpp.causal_effect(
+effect = causal_effect(
     jax.random.key(0),
     patients,
     graph,

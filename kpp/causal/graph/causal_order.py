@@ -10,8 +10,6 @@ from kpp.causal.errors import CausalError
 from kpp.serialization import data_class
 from kpp.wording import named
 
-__all__ = ["CausalOrder"]
-
 
 @data_class
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,6 @@ from kpp.notebook import Html, escaped
 if TYPE_CHECKING:
     from kpp.causal.graph.dag import CausalDAG
 
-__all__ = ["draw_svg"]
-
 Point = tuple[float, float]
 
 # Sizes in pixels: the distances between steps and between heights, half the height of a node, the width of a letter,

@@ -9,8 +9,6 @@ import networkx as nx
 if TYPE_CHECKING:
     from kpp.causal.graph.dag import CausalDAG
 
-__all__ = ["layered_positions", "outer_side"]
-
 Positions = dict[str, tuple[int, float]]
 
 

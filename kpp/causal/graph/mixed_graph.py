@@ -9,8 +9,6 @@ from typing import Protocol, runtime_checkable
 
 import networkx as nx
 
-__all__ = ["MixedGraph"]
-
 
 @runtime_checkable
 class MixedGraph(Protocol):

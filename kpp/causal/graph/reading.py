@@ -10,8 +10,6 @@ from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.text import from_text
 from kpp.validation import wrong_kind
 
-__all__ = ["as_causal_graph", "as_graph", "as_order"]
-
 
 def as_graph(graph: Any) -> CausalDAG | CausalOrder:
     """Return a causal graph or a causal order.

@@ -10,8 +10,6 @@ from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.separation import on_open_walks
 from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum, as_factors
 
-__all__ = ["Algebra"]
-
 
 class Algebra:
     """Builds short expressions in the law of a graph's observed nodes.

@@ -27,8 +27,6 @@ from kpp.causal.identification.expressions import (
     as_factors,
 )
 
-__all__ = ["Chain", "ConditionalLaw", "Variable", "read_chain"]
-
 
 class Variable(NamedTuple):
     """A node in one of its roles: 0 for the value that the effect is a function of, else a summation variable.

@@ -10,8 +10,6 @@ import xarray as xr
 from kpp.causal.identification.expressions import LATEX, TEXT, Expression, Notation, Probability
 from kpp.wording import named
 
-__all__ = ["Estimand", "query_text"]
-
 
 def query_text(
     outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str], notation: Notation = TEXT

@@ -11,9 +11,6 @@ from functools import cached_property
 import numpy as np
 import xarray as xr
 
-__all__ = ["LATEX", "TEXT", "Expression", "Notation", "Probability", "Product", "Ratio", "Sum", "as_factors"]
-
-
 #: The characters that a backslash does not escape in LaTeX's math mode.
 _LATEX_SIGNS = {"\\": r"\backslash ", "^": r"\hat{\ }", "~": r"\sim "}
 

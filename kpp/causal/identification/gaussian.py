@@ -10,8 +10,6 @@ from jaxtyping import Array, Bool, Float
 from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum
 from kpp.linalg import add_diagonal, cho_inverse, cho_solve, cholesky
 
-__all__ = ["gaussian_precision", "marginal_precision"]
-
 
 def gaussian_precision(
     expression: Expression, covariance: Float[Array, "d d"], nodes: Sequence[str]

@@ -9,8 +9,6 @@ import networkx as nx
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.identification.estimand import query_text
 
-__all__ = ["Hedge", "hedge_between"]
-
 
 @dataclass(frozen=True)
 class Hedge:

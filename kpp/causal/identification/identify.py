@@ -14,8 +14,6 @@ from kpp.causal.identification.expressions import Expression, Probability
 from kpp.causal.identification.hedges import hedge_between
 from kpp.wording import brief
 
-__all__ = ["identify"]
-
 
 def identify(
     graph: CausalDAG,

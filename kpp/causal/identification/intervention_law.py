@@ -25,8 +25,6 @@ from kpp.causal.identification.expressions import Expression
 from kpp.causal.identification.identify import identify
 from kpp.wording import named
 
-__all__ = ["LawFactor", "intervention_law"]
-
 #: The largest district with effects between its members; each of its subsets is identified on its own.
 _MAX_DISTRICT = 6
 

@@ -25,15 +25,6 @@ from kpp.games.players.players import Players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import AbstractKernel
 
-__all__ = [
-    "Solution",
-    "enumeration_covariance",
-    "enumeration_sections",
-    "solution_of",
-    "solution_of_effects",
-    "solution_of_values",
-]
-
 # The largest number of entries of a kernel matrix in memory.
 _MAX_ENTRIES = 2**22
 

@@ -24,8 +24,6 @@ from kpp.functions import RKHSFunction
 from kpp.linalg import symmetric_root
 from kpp.posteriors import GPPosterior
 
-__all__ = ["feature_covariance", "feature_root"]
-
 ExactValues = Callable[[RKHSFunction, Float[Array, "p d"]], Float[Array, "p g r"]]
 
 

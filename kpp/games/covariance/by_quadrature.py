@@ -34,8 +34,6 @@ from kpp.games.players.players import Players
 from kpp.games.values.interventional import Interventional
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 
-__all__ = ["interventional_covariance"]
-
 # Pairs of background points that are computed at a time; this number fits into the cache of a core.
 _PAIRS = 2**11
 

@@ -53,8 +53,6 @@ from kpp.threads import num_cores
 from kpp.typing import AnyArray
 from kpp.validation import as_points, is_concrete
 
-__all__ = ["shapley_covariance", "shapley_root"]
-
 # Above this many players the 4^g pairs of coalitions are not enumerated.
 _MAX_PLAYERS = 12
 # Blocks of pairs of points for each thread: the first block of all is computed alone, so there should be several.

@@ -25,8 +25,6 @@ from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.validation import as_points
 
-__all__ = ["asymmetric_shapley_values", "asymmetric_weights", "solve_in_order"]
-
 #: The largest number of coalitions that are valued.
 _MAX_COALITIONS = 2**14
 

@@ -11,8 +11,6 @@ from scipy.special import comb
 from kpp.games.players.coalitions import all_coalitions
 from kpp.typing import AnyArray
 
-__all__ = ["shapley_values_from_table", "shapley_weights"]
-
 
 def shapley_weights(num_features: int) -> Float[np.ndarray, " d"]:
     r"""Return the weight of a marginal contribution by the size of the coalition that is joined.

@@ -12,8 +12,6 @@ from kpp.games.estimators.sampling import numpy_generator
 from kpp.memory import check_count
 from kpp.typing import RngKey
 
-__all__ = ["sample_coalitions_by_size"]
-
 # Up to so many coalitions per requested one are listed; of more, random ones are drawn until enough are different.
 _LISTED = 4
 

@@ -25,8 +25,6 @@ from kpp.games.values.imputation import AbstractImputation, predict_groups
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
-__all__ = ["draw_errors", "has_draws", "weights_of"]
-
 # The largest number of rows in one call, and of their predictions and entries of kernel matrices.
 _MAX_ROWS, _MAX_ENTRIES = 2**16, 2**24
 # Columns of the identity matrix that are solved at once.

@@ -22,8 +22,6 @@ from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.weighted import AbstractWeighted
 from kpp.typing import AnyArray, PointFunction
 
-__all__ = ["ShapleyEffects", "check_effects", "direct_and_indirect_effects"]
-
 
 class ShapleyEffects(NamedTuple):
     """The two parts of Shapley values, each led by draws, with the outputs last.

@@ -23,8 +23,6 @@ from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 
-__all__ = ["enumerate_products", "enumerate_values"]
-
 Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
 
 # Points of the function and references per batch, and the largest number of entries of a table of values.

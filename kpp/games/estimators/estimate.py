@@ -8,8 +8,6 @@ from jaxtyping import Float
 
 from kpp.typing import AnyArray
 
-__all__ = ["ShapleyEstimate"]
-
 
 class ShapleyEstimate(eqx.Module):
     """Shapley values, and how they were computed.

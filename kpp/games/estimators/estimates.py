@@ -29,8 +29,6 @@ from kpp.memory import check_count
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import count, one_of, positive
 
-__all__ = ["estimate_shapley"]
-
 _SAMPLED = ("least-squares", "permutation")
 # All coalitions of two players: a budget of this size leaves nothing to sample.
 _FEW_COALITIONS = 4

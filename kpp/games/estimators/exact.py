@@ -11,8 +11,6 @@ from kpp.games.estimators.read_game import read_game
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.interventional import Interventional
 
-__all__ = ["interventional_shapley", "shapley_values"]
-
 
 def shapley_values(
     value_function: AbstractValueFunction,

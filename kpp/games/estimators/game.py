@@ -14,8 +14,6 @@ from jaxtyping import Array, Bool, Float
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players
 
-__all__ = ["Game"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Game:

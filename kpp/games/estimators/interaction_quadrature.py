@@ -33,8 +33,6 @@ from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 
-__all__ = ["quadrature_interactions"]
-
 # Pairs of references and points of the function per batch: large enough for efficient matrix products.
 _PAIRS = 4096
 

@@ -32,8 +32,6 @@ from kpp.games.values.product_games import is_product_game
 from kpp.typing import AnyArray
 from kpp.validation import one_of
 
-__all__ = ["interaction_values", "interactions_from_table"]
-
 _INDICES = ("SII", "STII")
 
 

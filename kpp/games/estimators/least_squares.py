@@ -30,8 +30,6 @@ from scipy.special import comb
 
 from kpp.typing import AnyArray
 
-__all__ = ["shapley_values_from_pairs"]
-
 # If one minus its leverage is at most this, a pair is fitted exactly for any value; the rest is rounding.
 _MIN_FREEDOM = 1e-6
 

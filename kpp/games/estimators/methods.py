@@ -16,8 +16,6 @@ from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
 from kpp.validation import count, one_of
 
-__all__ = ["MAX_PLAYERS", "check_batch_size", "choose_for_game", "choose_method", "solve_exactly"]
-
 # Measured in nanoseconds on one core of 2023: a factor at a node, an averaged entry of a table, a multiply-add.
 _QUADRATURE_COST, _AVERAGE_COST, _ENUMERATION_COST = 0.6, 0.15, 0.5
 # Above this number of players, coalitions of a general value function are enumerated only on request.

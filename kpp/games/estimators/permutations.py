@@ -19,8 +19,6 @@ from jaxtyping import Array, Bool, Float, Int
 from kpp.games.players.coalitions import from_integers, to_integers
 from kpp.typing import AnyArray
 
-__all__ = ["coalitions_of_permutations", "shapley_values_from_permutations"]
-
 
 def coalitions_of_permutations(
     permutations: Int[np.ndarray, "k g"],

@@ -39,8 +39,6 @@ from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 
-__all__ = ["by_sign", "gauss_legendre", "num_nodes", "products_of_others", "quadrature_shapley"]
-
 # Explained points per batch, and pairs of references and points of the function per batch: they fit into a cache.
 _POINTS = 8
 _PAIRS = 600

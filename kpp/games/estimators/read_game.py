@@ -12,8 +12,6 @@ from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.null_players import varying_players
 from kpp.validation import as_points
 
-__all__ = ["read_game"]
-
 
 def read_game(
     value_function: AbstractValueFunction, function: object, x: object, groups: object, *, null_players: bool = False

@@ -20,8 +20,6 @@ from kpp.memory import check_count
 from kpp.typing import RngKey
 from kpp.validation import check_rng_key
 
-__all__ = ["coalition_pairs_in_rounds", "numpy_generator", "sample_coalition_pairs", "sample_permutations"]
-
 # The largest number of draws per requested pair; then fewer pairs are returned, as rare ones take ever longer to draw.
 _MAX_DRAWS = 16
 

@@ -14,8 +14,6 @@ from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.validation import as_points
 
-__all__ = ["as_shapiq_game"]
-
 _COALITIONS = 2**12  # the largest number of coalitions that are valued at once
 
 

@@ -26,8 +26,6 @@ from kpp.tables import is_table
 from kpp.typing import RngKey
 from kpp.validation import as_points, count, one_of
 
-__all__ = ["value_error"]
-
 
 def value_error(
     value_function: AbstractValueFunction,

@@ -11,8 +11,6 @@ from jaxtyping import Bool
 
 from kpp.typing import AnyArray
 
-__all__ = ["MAX_ENUMERATED", "all_coalitions", "as_coalitions", "from_integers", "to_integers"]
-
 #: The largest number of features whose coalitions are enumerated; a table of values then has a million rows.
 MAX_ENUMERATED = 20
 

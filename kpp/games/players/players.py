@@ -21,8 +21,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kpp.typing import AnyArray
 
-__all__ = ["Players", "as_players"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Players:

@@ -16,8 +16,6 @@ from jaxtyping import Array, Float
 from kpp.kernels import AbstractProductKernel
 from kpp.modules import AbstractModule
 
-__all__ = ["AbstractProductValueFunction", "AbstractValueFunction", "check_function"]
-
 
 def check_function(function: object) -> None:
     """Check that a function to value is an `RKHSFunction` or any other function of points.

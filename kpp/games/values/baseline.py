@@ -18,8 +18,6 @@ from kpp.kernels import AbstractProductKernel
 from kpp.typing import RngKey
 from kpp.validation import as_points, check_type
 
-__all__ = ["Baseline"]
-
 
 class Baseline(AbstractProductValueFunction):
     r"""Absent features' kernel factors become 1, as if every point of the function agreed with x there.

@@ -26,8 +26,6 @@ from kpp.linalg import add_diagonal, whitener
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points, count, one_of
 
-__all__ = ["Causal"]
-
 
 class Causal(AbstractSampled):
     r"""The expected prediction after an intervention that sets the present features to the values of the point.

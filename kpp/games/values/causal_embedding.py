@@ -26,9 +26,6 @@ from kpp.random import uniform
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_points, count
 
-__all__ = ["CausalEmbedding"]
-
-
 # The degree of the polynomials that describe how predictions depend on the random numbers of a district.
 _DEGREE = 4
 

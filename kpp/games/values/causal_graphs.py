@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from kpp.causal import CausalDAG, CausalOrder, LawFactor, UnknownNodeError, intervention_law
 from kpp.wording import named
 
-__all__ = ["Graph", "as_names", "factors_of_features", "names_of_features", "positions"]
-
 Graph = CausalDAG | CausalOrder
 
 

@@ -9,24 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kpp.games.values.product_games import has_product_terms, masked_product
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
-from kpp.linalg import DenseRidge, cho_solve
-
-__all__ = [
-    "REGULARIZED",
-    "conjugate_gradients",
-    "direct_solve",
-    "is_tabulated",
-    "median_kernel",
-    "restricted_matrices",
-    "single_term",
-]
+from kpp.linalg import DenseRidge
 
 #: The name of the factorized matrix in messages.
 REGULARIZED = "the regularized kernel matrix of the background"
@@ -38,8 +27,6 @@ MatrixOf = Callable[[Bool[Array, " d"]], Float[Array, "n1 n2"]]
 _MAX_TABLE = 2**25
 # The number of background points from whose distances the default kernel gets its lengthscales.
 _MEDIAN_ROWS = 128
-# The tolerance of conjugate gradients: the residual relative to the right-hand side.
-_TOLERANCE = 1e-10
 
 
 def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Float[Array, "n2 d"]) -> MatrixOf:
@@ -103,32 +90,3 @@ def direct_solve(matrix: Float[Array, "m m"], right: Float[Array, "m p"], ridge:
     if 2 * right.shape[1] < right.shape[0]:
         return system.solve(right)
     return jnp.matmul(system.inverse(), right, precision="highest")
-
-
-def conjugate_gradients(
-    matrix: Float[Array, "m m"],
-    right: Float[Array, "m p"],
-    ridge: ArrayLike,
-    preconditioner: Float[Array, "m m"],
-    max_steps: int,
-) -> Float[Array, "m p"]:
-    r"""Return :math:`(A + \rho I)^{-1} B`, (m, p), by preconditioned conjugate gradients for each right-hand side.
-
-    The preconditioner is the Cholesky factor of a matrix near A. Raises RuntimeError if the residual has not fallen to
-    1e-10 of a right-hand side after `max_steps` steps.
-    """
-    import lineax as lx  # loaded on use
-
-    shape = jax.ShapeDtypeStruct(right.shape[:1], right.dtype)
-
-    def positive(multiply: Callable[[Array], Array]) -> lx.FunctionLinearOperator:
-        return lx.FunctionLinearOperator(multiply, shape, lx.positive_semidefinite_tag)
-
-    operator = positive(lambda vector: matrix @ vector + ridge * vector)
-    inverse = positive(lambda vector: cho_solve(preconditioner, vector))
-    solver = lx.CG(rtol=_TOLERANCE, atol=0.0, max_steps=max_steps)
-
-    def solve(column: Array) -> Array:
-        return lx.linear_solve(operator, column, solver, options={"preconditioner": inverse}).value
-
-    return jax.vmap(solve, in_axes=1, out_axes=1)(right)

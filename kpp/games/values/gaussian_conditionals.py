@@ -23,15 +23,6 @@ from kpp.random import standard_normal
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_points, count
 
-__all__ = [
-    "AbstractSampled",
-    "CopulaConditional",
-    "GaussianConditional",
-    "Sampler",
-    "copula_quantiles",
-    "copula_scores",
-]
-
 # Added to variances of 1, so that the matrix is not singular if features determine each other.
 _RIDGE = 1e-9
 

@@ -27,8 +27,6 @@ from kpp.games.values.abstract import AbstractValueFunction, check_function
 from kpp.typing import AnyArray, PointFunction
 from kpp.validation import as_points, is_concrete
 
-__all__ = ["AbstractImputation"]
-
 # Rows per call of a plain function, the largest number of its predictions of these rows, draws and outputs counted, and
 # the largest number of entries of a kernel matrix.
 _MAX_ROWS = 2**16

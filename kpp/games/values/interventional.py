@@ -18,8 +18,6 @@ from kpp.kernels import AbstractProductKernel
 from kpp.typing import AnyArray, PointFunction, RngKey
 from kpp.validation import as_points
 
-__all__ = ["Interventional"]
-
 
 class Interventional(AbstractProductValueFunction, AbstractImputation):
     r"""Absent features are replaced by the features of background points, independently of the present features.

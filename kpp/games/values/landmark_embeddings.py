@@ -29,8 +29,6 @@ from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.linalg import FeatureRidge, add_diagonal, cho_solve, cholesky, pivoted_whitener
 from kpp.validation import as_points, count
 
-__all__ = ["LandmarkEmbeddings", "read_landmarks"]
-
 # The largest number of entries of the matrices of a block of background points.
 _MAX_ENTRIES = 2**21
 

@@ -14,8 +14,6 @@ from kpp.games.values.observational import Observational, proper_coalitions
 from kpp.typing import AnyArray, PointFunction, RngKey
 from kpp.validation import count
 
-__all__ = ["LandmarkError", "landmark_error"]
-
 
 class LandmarkError(NamedTuple):
     """The error of an observational game with landmarks.

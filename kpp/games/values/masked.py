@@ -22,8 +22,6 @@ from kpp.random import uniform
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 from kpp.validation import as_points, count, warn_if_float32
 
-__all__ = ["MaskedRegression"]
-
 
 class MaskedRegression(AbstractWeighted):
     r"""The expected prediction given the present features, learned for all coalitions by one regression.

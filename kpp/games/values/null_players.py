@@ -22,8 +22,6 @@ from kpp.games.values.product_games import is_product_game
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
-__all__ = ["varying_players"]
-
 
 def varying_players(value_function: Any, function: Any, x: Array, players: Players) -> Bool[np.ndarray, " g"]:
     """Return which of g players are not null players for at least one of the points (p, d); at least one is True.

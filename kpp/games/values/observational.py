@@ -20,7 +20,6 @@ from kpp.games.players.coalitions import all_coalitions, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional_embeddings import (
     REGULARIZED,
-    conjugate_gradients,
     direct_solve,
     median_kernel,
     restricted_matrices,
@@ -36,16 +35,14 @@ from kpp.memory import check_count, check_memory
 from kpp.random import uniform
 from kpp.threads import num_cores
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
-from kpp.validation import as_points, as_targets, check_rng_key, count, is_concrete, one_of, warn_if_float32
+from kpp.validation import as_points, as_targets, check_rng_key, is_concrete, one_of, warn_if_float32
 from kpp.wording import warn_at_edge
-
-__all__ = ["Observational", "proper_coalitions"]
 
 # A block of coalitions that a thread values has at least so many.
 _FEWEST = 8
 # The matrices (m, m) of a coalition that are in memory at the same time, at least.
 _MATRICES = 2
-_OPTIONS = {"estimator": ("auto", "imputed", "embedded"), "end_points": ("exact", "raw"), "solver": ("cholesky", "cg")}
+_OPTIONS = {"estimator": ("auto", "imputed", "embedded"), "end_points": ("exact", "raw")}
 
 
 def _as_landmarks(landmarks: Any) -> Float[Array, "b d"] | None:
@@ -83,11 +80,8 @@ class Observational(AbstractWeighted):
         kernel: k, or None for the default.
         estimator: "imputed", "embedded", or "auto" for the default.
         end_points: "exact" or "raw".
-        solver: "cholesky", or "cg": conjugate gradients preconditioned by the matrix of all features, with work of
-            order m^2 instead of m^3 per coalition. With 2500 background points it still took longer than "cholesky".
-        max_steps: The largest number of steps of conjugate gradients.
         landmarks: None for the exact weights; or B, the landmarks of weights in low rank: an array (b, d), or the
-            number b of background points to take, at even steps. They need the solver "cholesky".
+            number b of background points to take, at even steps.
 
     With landmarks, :math:`K_{Z_S Z_S}` is replaced by Nyström's approximation with the landmarks, restricted to S,
 
@@ -114,8 +108,6 @@ class Observational(AbstractWeighted):
     kernel: AbstractKernel | None = None
     estimator: str = eqx.field(static=True, default="auto")
     end_points: str = eqx.field(static=True, default="exact")
-    solver: str = eqx.field(static=True, default="cholesky")
-    max_steps: int = eqx.field(static=True, default=500)
     landmarks: Float[AnyArray, "b d"] | int | None = eqx.field(converter=_as_landmarks, default=None)
 
     def __post_init__(self) -> None:
@@ -130,16 +122,12 @@ class Observational(AbstractWeighted):
         if jnp.shape(self.regularization) != ():
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
-        count(self.max_steps, "max_steps")
-        if self.landmarks is not None and self.solver != "cholesky":
-            raise ValueError(f"`solver` must be 'cholesky' for a game with `landmarks`, got {self.solver!r}")
 
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
 
         Raises:
             ValueError: If `x` or `coalitions` are invalid, or the system is numerically singular.
-            RuntimeError: If conjugate gradients do not converge.
         """
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
@@ -234,14 +222,9 @@ class Observational(AbstractWeighted):
         ridge = (background.shape[0] * self.regularization).astype(background.dtype)
         inner = restricted_matrices(kernel, background, background)
         outer = inner if x is None else restricted_matrices(kernel, background, x)
-        if self.solver == "cg":
-            everything = inner(jnp.ones(background.shape[1], dtype=bool))
-            root = DenseRidge.create(everything, ridge, what=REGULARIZED).factor
 
         def weights(mask: Bool[Array, " d"]) -> Array:
-            if self.solver == "cg":
-                found = conjugate_gradients(inner(mask), outer(mask), ridge, root, self.max_steps)
-            elif x is None:
+            if x is None:
                 found = DenseRidge.create(inner(mask), ridge, what=REGULARIZED).smoother()
             else:
                 found = direct_solve(inner(mask), outer(mask), ridge)

@@ -24,15 +24,6 @@ from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.typing import RngKey
 
-__all__ = [
-    "example_functions",
-    "has_product_terms",
-    "is_product_game",
-    "masked_product",
-    "product_values",
-    "weigh_null_players",
-]
-
 # The largest number of elements of an array of factors.
 _MAX_ELEMENTS = 2**20
 

@@ -17,8 +17,6 @@ from kpp.games.values.imputation import AbstractImputation, mean_prediction, pre
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, PointFunction
 
-__all__ = ["MAX_ENTRIES", "AbstractWeighted", "embedded_values", "weighted_sums"]
-
 #: The largest number of entries of a matrix between explained points and other points.
 MAX_ENTRIES = 2**24
 

@@ -18,8 +18,6 @@ from kpp.gp.links import Derivatives
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_array, as_targets, refuse_masked, wrong_kind
 
-__all__ = ["AbstractLikelihood", "AbstractPointwiseLikelihood", "observed_field"]
-
 Likelihood = TypeVar("Likelihood", bound="AbstractLikelihood")
 
 

@@ -25,8 +25,6 @@ from kpp.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_binary_labels, one_of
 
-__all__ = ["BernoulliLikelihood"]
-
 
 @data_class
 class BernoulliLikelihood(AbstractPointwiseLikelihood):

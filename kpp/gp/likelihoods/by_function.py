@@ -14,8 +14,6 @@ from kpp.gp.expectations import expectation
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.typing import AnyArray, RngKey
 
-__all__ = ["FunctionLikelihood"]
-
 
 class FunctionLikelihood(AbstractPointwiseLikelihood):
     """The law of the observations as a function of their latent values and exposures.

@@ -21,8 +21,6 @@ from kpp.priors import leaf_shape
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 
-__all__ = ["CoregionalLikelihood"]
-
 
 @data_class
 class CoregionalLikelihood(AbstractMultiLatentLikelihood):

@@ -18,8 +18,6 @@ from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_targets, check_same_rows, is_concrete, refuse_first
 
-__all__ = ["AbstractCountLikelihood", "BinomialLikelihood", "NegativeBinomialLikelihood", "PoissonLikelihood"]
-
 _LARGEST_LOG_RATE = 500.0  # exp overflows in float64 above 709
 
 

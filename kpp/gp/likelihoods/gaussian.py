@@ -16,8 +16,6 @@ from kpp.kernels import check_non_negative, parameter
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 
-__all__ = ["GaussianLikelihood"]
-
 
 @data_class
 class GaussianLikelihood(AbstractPointwiseLikelihood):

@@ -17,8 +17,6 @@ from kpp.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_targets
 
-__all__ = ["HeteroscedasticLikelihood"]
-
 
 @data_class
 class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):

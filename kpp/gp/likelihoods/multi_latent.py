@@ -11,8 +11,6 @@ from jaxtyping import Array, Float
 from kpp.gp.likelihoods.base import AbstractLikelihood
 from kpp.typing import AnyArray
 
-__all__ = ["AbstractMultiLatentLikelihood"]
-
 Likelihood = TypeVar("Likelihood", bound="AbstractMultiLatentLikelihood")
 
 

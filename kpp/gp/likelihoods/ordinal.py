@@ -19,8 +19,6 @@ from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import as_targets, is_concrete, refuse_first
 
-__all__ = ["OrdinalLikelihood"]
-
 
 @data_class
 class OrdinalLikelihood(AbstractPointwiseLikelihood):

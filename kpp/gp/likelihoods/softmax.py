@@ -19,8 +19,6 @@ from kpp.labels import read_classes
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 
-__all__ = ["SoftmaxLikelihood"]
-
 
 @data_class
 class SoftmaxLikelihood(AbstractMultiLatentLikelihood):

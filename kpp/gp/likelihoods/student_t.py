@@ -16,8 +16,6 @@ from kpp.kernels import check_positive, parameter
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 
-__all__ = ["StudentTLikelihood"]
-
 
 @data_class
 class StudentTLikelihood(AbstractPointwiseLikelihood):

@@ -23,8 +23,6 @@ from kpp.kernels.parts import as_kernel, features_of_product
 from kpp.kernels.stationary import RBF
 from kpp.typing import AnyArray, Points, RngKey
 
-__all__ = ["Contextual", "Kronecker"]
-
 
 class Kronecker(NamedTuple):
     r"""A Kronecker product :math:`A \otimes B`, stored as its two factors.

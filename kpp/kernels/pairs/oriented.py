@@ -17,8 +17,6 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.typing import Points
 
-__all__ = ["Oriented", "check_pairs", "orient", "stack_items"]
-
 
 class Oriented(NamedTuple):
     """Pairs, each with its items in lexicographic order.

@@ -26,8 +26,6 @@ from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
 from kpp.typing import AnyArray, Points, RngKey
 
-__all__ = ["AbstractPreferenceKernel", "GeneralizedPreferential", "Preferential", "example_pairs"]
-
 
 class AbstractPreferenceKernel(AbstractKernel):
     """A kernel on pairs of items that changes its sign exactly when the items of one pair are exchanged.

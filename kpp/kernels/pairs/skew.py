@@ -18,8 +18,6 @@ from kpp.kernels.parts import as_kernel, features_of_product
 from kpp.kernels.stationary import RBF, Matern32
 from kpp.typing import Points, RngKey
 
-__all__ = ["PairProduct", "SkewSymmetrized"]
-
 
 class PairProduct(AbstractKernel):
     r"""The tensor product of two kernels, as a kernel on ordered pairs, for functions of two items without symmetry.

@@ -35,8 +35,6 @@ from kpp.gp import (
 from kpp.typing import AnyArray, Numbers
 from kpp.validation import as_targets, check_same_rows
 
-__all__ = ["LIKELIHOODS", "Likelihood", "aggregate_likelihood", "as_aggregate_targets", "check_likelihood"]
-
 #: A name of `LIKELIHOODS`, or a function of (g, exposure).
 Likelihood = str | Callable[..., dist.Distribution]
 LIKELIHOODS = ("gaussian", "poisson", "bernoulli", "binomial", "student_t")

@@ -16,8 +16,6 @@ from kpp.validation import count, one_of
 from kpp_models.aggregates.prior import Basis
 from kpp_models.aggregates.spectra import fourier_gram
 
-__all__ = ["BAG_GRAMS", "BagGram", "approximate_gram", "check_gram", "default_gram_size", "gram_data", "point_offsets"]
-
 _LOGGER = logging.getLogger("kpp")
 
 BAG_GRAMS = ("exact", "sampled", "fourier")

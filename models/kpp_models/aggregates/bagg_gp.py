@@ -20,8 +20,6 @@ from kpp_models.aggregates.data import Data
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.preparation import example_bags, mean_field
 
-__all__ = ["NOISES", "BaggGP", "VBagg"]
-
 NOISES = ("per_point", "per_bag")
 
 

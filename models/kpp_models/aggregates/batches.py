@@ -9,8 +9,6 @@ from jaxtyping import Array, Float, Int
 
 from kpp_models.aggregates.data import Data
 
-__all__ = ["take_bags"]
-
 
 def take_bags(data: Data, rows: Int[Array, " b"]) -> dict[str, Any]:
     """Return the data of b bags, and of one more bag.

@@ -20,8 +20,6 @@ from kpp_models.aggregates.data import Sources, Targets, as_bags
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.preparation import example_bags, mean_field
 
-__all__ = ["CentroidGP"]
-
 
 class CentroidGP(AbstractAggregateModel):
     r"""A Gaussian process that treats each bag as one point, its centroid.

@@ -23,8 +23,6 @@ from kpp_models.aggregates.data import Sources, Targets, as_bags, bags_of, join_
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.preparation import example_bags, fitted_kernel, mean_field, numbers_field
 
-__all__ = ["CMP"]
-
 
 class CMP(AbstractAggregateModel):
     r"""The conditional mean process: a Gaussian process f observed through its conditional expectations.

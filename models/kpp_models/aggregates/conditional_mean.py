@@ -12,8 +12,6 @@ from kpp import linalg
 from kpp.bags import Bags
 from kpp.kernels import AbstractKernel
 
-__all__ = ["ESTIMATORS", "ConditionalMeanOperator", "Places", "target_places"]
-
 ESTIMATORS = ("exact", "shrinkage")
 
 

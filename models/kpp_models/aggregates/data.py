@@ -14,9 +14,6 @@ from kpp.tables import Schema
 from kpp.typing import Numbers
 from kpp.validation import as_points, as_targets, check_same_rows, warn_if_float32
 
-__all__ = ["as_bags", "bags_of", "join_bags", "join_exposures", "num_sources", "read_aggregates", "read_places"]
-
-
 Data = Mapping[str, Any]
 
 #: Bags of one source, bags of several sources, or points each of which is a bag.

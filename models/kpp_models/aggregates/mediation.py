@@ -12,8 +12,6 @@ from kpp.typing import Leaf, Numbers, RngKey
 from kpp_models.aggregates.data import read_places
 from kpp_models.tables.regression import GPRegression
 
-__all__ = ["mediate"]
-
 
 def mediate(
     rng_key: RngKey,

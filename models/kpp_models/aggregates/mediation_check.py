@@ -36,8 +36,6 @@ from kpp.validation import as_finite_array, as_targets, check_same_rows, one_of
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator
 from kpp_models.aggregates.data import read_places
 
-__all__ = ["MediationCheck", "check_mediation", "operator_errors"]
-
 _STRETCHES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the median heuristic, for the lengthscales of the bag kernel
 _WORTHLESS, _HARMLESS = 0.9, 0.05  # shares, from the simulations of examples/benchmarks/mediation_rule.py
 _REGULARIZATIONS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)

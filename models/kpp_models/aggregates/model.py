@@ -70,8 +70,6 @@ from kpp_models.aggregates.data import Sources, Targets, bags_of, join_exposures
 from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
 from kpp_models.aggregates.prior import AggregatePrior, Aggregates, Basis, inverse_root
 
-__all__ = ["AbstractAggregateModel"]
-
 Model = TypeVar("Model", bound="AbstractAggregateModel")
 
 

@@ -33,8 +33,6 @@ from kpp.typing import Numbers
 from kpp.validation import as_finite_array, one_of
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator
 
-__all__ = ["operator_amplitude"]
-
 
 def operator_amplitude(
     kernel: AbstractKernel,

@@ -18,8 +18,6 @@ from kpp.priors import is_prior, leaf_shape
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_finite_array, is_concrete
 
-__all__ = ["check_noise_of_sources", "example_bags", "fitted_kernel", "is_zero", "mean_field", "numbers_field"]
-
 
 def numbers_field(name: str, **options: Any) -> Any:
     """Return an Equinox field that holds one number, one number per source, or a prior."""

@@ -13,8 +13,6 @@ from kpp.bags import Bags
 from kpp.gp import prior_factor
 from kpp.kernels import AbstractKernel
 
-__all__ = ["AggregatePrior", "Aggregates", "Basis", "inverse_root"]
-
 
 class Basis(NamedTuple):
     """Inducing points, and their kernel means over the bags.

@@ -20,8 +20,6 @@ from kpp_models.aggregates.preparation import is_zero
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["aggregate_posterior"]
-
 
 def aggregate_posterior(
     fit: Fit, covariates: Numbers, *, x: Numbers | None = None, source: int = 0, covariance: bool = False

@@ -28,8 +28,6 @@ from kpp.kernels import (
     Sum,
 )
 
-__all__ = ["Waves", "fourier_gram", "waves_of"]
-
 
 class Waves(NamedTuple):
     r"""One term :math:`\frac{\sigma^2}{q} \sum_r \cos\langle\omega_r, x - x'\rangle` of a kernel.

@@ -39,8 +39,6 @@ from kpp_models.colliders.model import (
 )
 from kpp_models.colliders.reconditioned import Reconditioned
 
-__all__ = ["ColliderRegression"]
-
 
 class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     r"""Gaussian-process regression under an independence :math:`Y \perp X_2 \mid X_3`.

@@ -38,8 +38,6 @@ from kpp_models.colliders.model import (
 from kpp_models.tables.grid_search import Selection, select_from_grid
 from kpp_models.tables.ridge import AbstractLeastSquares
 
-__all__ = ["ColliderRidge"]
-
 _RIDGES = {"regularization", "baseline_regularization"}
 
 

@@ -12,8 +12,6 @@ from kpp.features import Nystrom
 from kpp.kernels import AbstractKernel
 from kpp.linalg import DenseRidge, FeatureRidge
 
-__all__ = ["ConditionParts", "ConditionRegression"]
-
 _BATCH = 512  # rows of a kernel matrix that are computed at a time
 
 

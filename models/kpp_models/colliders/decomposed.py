@@ -10,8 +10,6 @@ from jaxtyping import Array, Float
 from kpp.kernels import AbstractKernel, Unprojected
 from kpp.typing import AnyArray
 
-__all__ = ["Decomposed", "Sections"]
-
 
 class Sections(eqx.Module):
     r"""Points at which a `Decomposed` kernel means a combination of the two parts, :math:`a_i f_0(x_i) + b_i g(x_i)`.

@@ -9,8 +9,6 @@ from jaxtyping import Array, Float
 
 from kpp.linalg import DenseRidge
 
-__all__ = ["HeldOutTargets", "held_out_predictions", "held_out_variances"]
-
 
 class HeldOutTargets(NamedTuple):
     r"""The targets :math:`t^{(i)} = A w_i + r^{(i)}` of the fits without point i.

@@ -22,8 +22,6 @@ from kpp.typing import Leaf
 from kpp.validation import as_targets, check_same_rows, count, warn_if_float32
 from kpp_models.colliders.condition import ConditionRegression
 
-__all__ = ["FORMS", "PROJECTIONS", "AbstractColliderModel", "example_rows", "feature_field", "word_field"]
-
 Model = TypeVar("Model", bound="AbstractColliderModel")
 
 PROJECTIONS = ("space", "function", "none")

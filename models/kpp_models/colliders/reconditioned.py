@@ -10,8 +10,6 @@ from kpp.kernels import AbstractKernel, Projected, Unprojected
 from kpp.linalg import DenseRidge
 from kpp.typing import AnyArray
 
-__all__ = ["Reconditioned"]
-
 Section = AnyArray | Unprojected
 
 

@@ -16,17 +16,6 @@ from kpp.tables import Schema
 from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_finite_array, as_points, as_targets, check_same_rows
 
-__all__ = [
-    "check_same_items",
-    "example_matches",
-    "place_inducing_pairs",
-    "plain_inputs",
-    "read_matches",
-    "read_pairs",
-    "refuse_codes",
-    "resolve_names",
-]
-
 
 def read_matches(x: object, y: Numbers | None, *, ties: bool) -> Matches:
     """Read the matches that a model is fitted to: `Matches`, or one pair per match with outcomes, as `fit` takes them.

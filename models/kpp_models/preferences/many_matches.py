@@ -44,8 +44,6 @@ from kpp_models.preferences.pair_marginal import PairMarginal, has_evidence
 from kpp_models.preferences.pair_solver import PairSolver
 from kpp_models.tables.grid_search import Selection, put_values, search_grid
 
-__all__ = ["AbstractPreferenceMachine", "PreferenceLogistic", "PreferenceRidge"]
-
 Machine = TypeVar("Machine", bound="AbstractPreferenceMachine")
 
 _MAX_NEWTON = 50

@@ -36,8 +36,6 @@ from kpp.gp import (
 )
 from kpp.typing import AnyArray
 
-__all__ = ["LIKELIHOODS", "OutcomeLikelihood", "Outcomes"]
-
 #: The link of each likelihood, and whether it allows ties.
 LIKELIHOODS = {
     "logit": ("logit", False),

@@ -25,8 +25,6 @@ from kpp.features import AbstractFeatureKernel
 from kpp.kernels import AbstractKernel
 from kpp.preferences import entries_at_pairs, multiply_skew, preference_terms, row_sums
 
-__all__ = ["PairGram"]
-
 _MAX_CONTEXTS = 100  # the most different contexts, and features of contexts: each is one more product with K_E
 
 

@@ -23,8 +23,6 @@ from kpp.kernels import AbstractKernel
 from kpp.preferences import ItemFunction, entries_at_pairs, preference_terms
 from kpp.typing import AnyArray
 
-__all__ = ["PairMarginal", "has_evidence"]
-
 _MAX_ENTRIES = 2**24  # of a matrix with a row per pair, for the evidence and leave-one-out: 128 MB
 
 

@@ -23,8 +23,6 @@ from kpp.preferences import ItemFunction, Matches, distinct_contexts
 from kpp.typing import Leaf
 from kpp_models.preferences.pair_gram import PairGram
 
-__all__ = ["PairSolver"]
-
 
 @runtime_checkable
 class _Settings(Protocol):

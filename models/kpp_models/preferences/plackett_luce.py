@@ -19,8 +19,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kpp.typing import AnyArray, RngKey
 
-__all__ = ["PlackettLuce"]
-
 
 class PlackettLuce(eqx.Module):
     """The law of m rankings of sets of at most L items, of which at most the best R are in order.

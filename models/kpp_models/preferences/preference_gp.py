@@ -54,8 +54,6 @@ from kpp_models.preferences.data import (
 from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes
 from kpp_models.tables.inducing import check_minibatch
 
-__all__ = ["GPGP", "PGP", "AbstractPreferenceModel", "PreferenceGP", "choose_latent"]
-
 Model = TypeVar("Model", bound="AbstractPreferenceModel")
 Latent = TypeVar("Latent", bound=Any)  # a model with the field `latent`
 

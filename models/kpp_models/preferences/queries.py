@@ -28,8 +28,6 @@ from kpp_models.preferences.ranking_laplace import normal_points
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["choice_probabilities", "duel", "preference_matrix", "sample_preferences"]
-
 Items = Numbers | PaddedBags | Matches | Rankings
 
 _BLOCK = 2048  # the number of pairs that are predicted at a time
@@ -119,7 +117,7 @@ def sample_preferences(
         context: As for `preference_matrix`.
 
     Returns:
-        The draws, (num_samples, n, n), each skew-symmetric; `kpp.preferences.rank_items` takes them.
+        The draws, (num_samples, n, n), each skew-symmetric; `kpp_models.rank_items` takes them.
 
     Raises:
         TypeError: If the fit is not of a Gaussian process of preferences.
@@ -149,7 +147,7 @@ def choice_probabilities(fit: Fit, items: Items, *, context: Numbers | None = No
 
     Args:
         fit: A fit of `kpp_models.RankingGP`.
-        items: n items, (n, d) or a data frame; or `kpp.preferences.Rankings`, for their items by their names.
+        items: n items, (n, d) or a data frame; or `kpp_models.Rankings`, for their items by their names.
         context: The context of the choice, (c,), coded as in the rankings, if they have contexts.
 
     Returns:

@@ -42,8 +42,6 @@ from kpp_models.preferences.ranking_laplace import (
     held_out_log_density,
 )
 
-__all__ = ["RankingGP"]
-
 LATENTS = ("laplace", "sample")
 
 
@@ -104,7 +102,7 @@ class RankingGP(AbstractGPModel):
 
         Args:
             rng_key: A JAX random key.
-            x: `kpp.preferences.Rankings`.
+            x: `kpp_models.Rankings`.
             y: Orders in place of those that `x` holds, such as a draw of the posterior predictive: the positions of the
                 ranked items among the candidates, (m, R), -1 beyond their number. By default those of `x`.
             **options: ``inference`` and ``num_prior_samples``, as for every model.

@@ -33,16 +33,6 @@ from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Points, RngKey
 from kpp_models.preferences.plackett_luce import PlackettLuce
 
-__all__ = [
-    "RankingMarginal",
-    "RankingObservations",
-    "UtilityMode",
-    "condition_on_rankings",
-    "held_out_log_density",
-    "normal_points",
-    "utility_mode",
-]
-
 _NUM_POINTS = 512  # of quasi-Monte Carlo
 
 

@@ -31,8 +31,6 @@ from kpp_models.tables.generalized_gp import LATENTS, generalized_posterior, lat
 from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.inducing import ADVICE, check_inducing, check_minibatch, number_of_inducing, with_inducing_points
 
-__all__ = ["GPClassification"]
-
 
 class GPClassification(AbstractGPModel):
     r"""Gaussian-process classification into two classes.

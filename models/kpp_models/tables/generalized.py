@@ -37,8 +37,6 @@ from kpp_models.tables.inducing import (
     with_inducing_points,
 )
 
-__all__ = ["GeneralizedGP"]
-
 
 class GeneralizedGP(AbstractGPModel):
     r"""A Gaussian process whose observations have any likelihood of one latent value.

@@ -29,8 +29,6 @@ from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf
 from kpp.validation import one_of
 
-__all__ = ["LATENTS", "generalized_gp", "generalized_posterior", "latent_dims"]
-
 LATENTS = ("laplace", "sample", "inducing")
 
 

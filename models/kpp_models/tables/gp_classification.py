@@ -9,8 +9,6 @@ from kpp.kernels import AbstractKernel
 from kpp.typing import Leaf
 from kpp_models.tables.generalized_gp import generalized_gp
 
-__all__ = ["gp_classification"]
-
 
 def gp_classification(
     x: Array,

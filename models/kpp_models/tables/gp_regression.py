@@ -22,8 +22,6 @@ from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import AnyArray, Leaf
 
-__all__ = ["LATENTS", "gp_regression"]
-
 LATENTS = ("exact", "inducing", "iterative")
 
 

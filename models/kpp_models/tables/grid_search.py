@@ -22,8 +22,6 @@ from kpp.wording import warn_at_edge
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Grid", "Selection", "put_values", "search_grid", "select_from_grid"]
-
 Model = TypeVar("Model", bound=eqx.Module)
 
 

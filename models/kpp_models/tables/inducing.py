@@ -13,8 +13,6 @@ from kpp.priors import leaf_shape
 from kpp.typing import Leaf
 from kpp.validation import count
 
-__all__ = ["ADVICE", "check_inducing", "check_minibatch", "number_of_inducing", "with_inducing_points"]
-
 #: What to do with more rows than an exact model can have.
 ADVICE = "use latent='inducing' with `num_inducing` points, or a kernel with finite features, or "
 

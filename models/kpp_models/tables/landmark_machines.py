@@ -30,8 +30,6 @@ from kpp_models.tables.landmark_statistics import Statistics, Whiteners
 from kpp_models.tables.landmark_sums import sum_over_rows
 from kpp_models.tables.row_blocks import RowBlocks, read_rows_and_targets
 
-__all__ = ["LandmarkFit", "LandmarkLogistic", "LandmarkRidge"]
-
 _BLOCK_ENTRIES = 2**22  # the largest number of kernel values of a block: 32 MB
 _SAMPLE = 20_000  # k-means uses so many rows
 _MAX_NEWTON = 30

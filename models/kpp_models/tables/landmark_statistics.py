@@ -11,8 +11,6 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 
-__all__ = ["LandmarkSystem", "Statistics", "Whiteners"]
-
 # Nuggets as fractions of the mean diagonal, by precision; and the largest rounding error as a fraction of the ridge.
 # In single precision larger nuggets would leave out functions that double precision keeps.
 _NUGGETS, _MOST_ROUNDING = {"float64": (1e-10, 1e-8, 1e-6, 1e-4), "float32": (1e-10, 1e-8)}, 0.1

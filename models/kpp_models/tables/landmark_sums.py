@@ -15,8 +15,6 @@ from kpp.batching import NUM_BLOCKS, progress_bar
 from kpp.lazy import TravelingFunction, complete_all
 from kpp_models.tables.row_blocks import IF_GONE, Piece, RowBlocks
 
-__all__ = ["sum_over_rows"]
-
 _AT_ONCE = 8  # partial sums that a task adds
 
 

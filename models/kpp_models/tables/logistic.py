@@ -30,8 +30,6 @@ from kpp.typing import Leaf, RngKey
 from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.grid_search import Selection, select_from_grid
 
-__all__ = ["KernelLogistic"]
-
 
 class KernelLogistic(AbstractModel):
     r"""Kernel logistic regression with two classes, a regularized fit without priors.

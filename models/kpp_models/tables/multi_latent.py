@@ -40,8 +40,6 @@ from kpp_models.tables.inducing import (
 )
 from kpp_models.tables.multi_latent_gp import MULTI_LATENTS, LatentFunctions, multi_latent_gp
 
-__all__ = ["MultiLatentGP"]
-
 
 class MultiLatentGP(AbstractModel):
     r"""Gaussian processes of several classes, of several outputs, or of numbers with noise of varying size.

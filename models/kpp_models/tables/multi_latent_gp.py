@@ -25,8 +25,6 @@ from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp.validation import one_of
 
-__all__ = ["MULTI_LATENTS", "LatentFunctions", "multi_latent_gp"]
-
 MULTI_LATENTS = ("sample", "inducing")
 
 

@@ -34,8 +34,6 @@ from kpp.validation import as_finite_array, as_targets, check_same_rows, one_of
 from kpp_models.tables.gp_regression import LATENTS, gp_regression
 from kpp_models.tables.inducing import check_inducing, number_of_inducing, with_inducing_points
 
-__all__ = ["GPRegression"]
-
 _ADVICE = "use latent='inducing' with `num_inducing` points, latent='iterative', or a kernel with finite features, or "
 
 

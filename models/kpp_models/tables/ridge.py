@@ -28,8 +28,6 @@ from kpp.validation import as_targets
 from kpp_models.tables.gp_regression import gp_regression
 from kpp_models.tables.grid_search import Selection, select_from_grid
 
-__all__ = ["AbstractLeastSquares", "KernelRidge"]
-
 
 class AbstractLeastSquares(AbstractModel):
     """A fit by least squares, whose noise variance is the mean squared leave-one-out residual."""

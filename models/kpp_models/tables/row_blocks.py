@@ -13,8 +13,6 @@ from jaxtyping import Float
 from kpp.lazy import complete_all, is_chunked, read_blocks
 from kpp.validation import refuse_masked
 
-__all__ = ["IF_GONE", "Piece", "RowBlocks", "read_rows_and_targets"]
-
 #: What the user should know if the scheduler of Dask is gone.
 IF_GONE = "nothing is kept of the fit; fit again with another scheduler or without"
 

@@ -42,8 +42,6 @@ from kpp.priors import has_priors, is_prior
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 from kpp.validation import as_points
 
-__all__ = ["RestrictedShapleyRegularized", "ShapleyRegularized", "feature_sections"]
-
 Kernel = TypeVar("Kernel", bound="AbstractShapleyRegularized")
 
 # The largest number of entries of an array of values in memory.

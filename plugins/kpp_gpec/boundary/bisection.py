@@ -11,8 +11,6 @@ from kpp.typing import AnyArray
 from kpp.validation import positive
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 
-__all__ = ["bisect", "halve"]
-
 
 def bisect(
     margin: Callable[[Any], Any] | CountedMargin, inside: AnyArray, outside: AnyArray, width: float = 1e-6

@@ -15,8 +15,6 @@ from kpp_gpec.boundary.opposite_sides import pair_up, two_sides
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 from kpp_gpec.boundary.walk import walk
 
-__all__ = ["BisectionSampler"]
-
 _SEEDS = ("training", "walk", "both")
 
 # A walk without other pairs begins from this number of pairs of rows.

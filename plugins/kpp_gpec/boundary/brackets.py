@@ -12,8 +12,6 @@ from jaxtyping import Bool, Float
 from kpp.batching import call_in_chunks
 from kpp.typing import AnyArray
 
-__all__ = ["Brackets", "CountedMargin"]
-
 
 class CountedMargin:
     """A margin that counts its calls and returns the side of points.

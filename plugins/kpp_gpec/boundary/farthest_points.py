@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__ = ["spread"]
-
 
 def spread(points: Float[np.ndarray, "n d"], max_points: int, tolerance: float = 0.0) -> Int[np.ndarray, " k"]:
     r"""Choose points by farthest-point sampling: each one maximizes the distance to the points chosen so far.

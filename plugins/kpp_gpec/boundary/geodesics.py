@@ -13,8 +13,6 @@ from scipy.spatial.distance import cdist
 from kpp.typing import AnyArray
 from kpp.validation import as_points, count
 
-__all__ = ["Geodesics", "geodesic_distances"]
-
 # The largest number of entries of a block of distances.
 _BLOCK = 2**24
 

@@ -20,8 +20,6 @@ from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.opposite_sides import nearest
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 
-__all__ = ["GradientSampler"]
-
 # A crossing is searched at half the final width from the last point and at multiples of it, up to a length in standard
 # units.
 _GROWTH, _REACH = 4.0 ** np.arange(40), 0.1

@@ -21,8 +21,6 @@ from kpp.batching import call_in_chunks
 from kpp.typing import AnyArray
 from kpp.validation import as_points, is_concrete, positive, probability
 
-__all__ = ["class_margin", "level_margin", "steep_margin"]
-
 _Function = Callable[[Any], Any]
 
 

@@ -8,8 +8,6 @@ from scipy.spatial import cKDTree
 
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 
-__all__ = ["nearest", "pair_up", "two_sides"]
-
 # Rows of a side among which neighbors are searched; and mixed rows that are tried if all rows are on one side.
 _MAX_ROWS = 10_000
 

@@ -19,8 +19,6 @@ from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 
-__all__ = ["PGDSampler"]
-
 # The length of a step, in radii: the default of Foolbox, whose attacks the paper uses.
 _STEP = 0.01 / 0.3
 RADII = (2e-4, 5e-4, 8e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 1e-2, 1e-1, 3e-1, 5e-1, 1.0)

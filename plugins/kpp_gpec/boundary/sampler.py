@@ -25,8 +25,6 @@ from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.farthest_points import spread
 from kpp_gpec.boundary.margins import standard_deviations
 
-__all__ = ["AbstractBoundarySampler", "BoundarySample", "check_sampler"]
-
 
 class BoundarySample(eqx.Module):
     """Points on a boundary.

@@ -9,8 +9,6 @@ from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.farthest_points import spread
 
-__all__ = ["walk"]
-
 # The length to which segments are halved, in standard units, before the next round starts from their middles; and the
 # number of these starts.
 _COARSE, _MAX_STARTS = 0.02, 500

@@ -21,8 +21,6 @@ from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 from kpp.validation import warn_if_float32
 
-__all__ = ["ExplanationProcess", "Law", "in_blocks_of_points", "leave_one_out", "log_evidence"]
-
 # The number of points that are predicted at a time.
 _BLOCK = 256
 _WHAT = "the kernel matrix of the explained points plus their noise"

@@ -30,8 +30,6 @@ from kpp.kernels import (
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp.validation import count, is_concrete
 
-__all__ = ["WeightedExponentialGeodesic", "farthest_points"]
-
 
 def _as_members(value: ArrayLike | None) -> Array | None:
     return None if value is None else jnp.asarray(value, dtype=jnp.int32)

@@ -29,8 +29,6 @@ from kpp.typing import AnyArray
 from kpp_gpec.process.explanation_process import leave_one_out, log_evidence
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 
-__all__ = ["MAX_LANDMARKS", "MAX_ROWS", "METHODS", "Selected", "combine_kernels", "select"]
-
 #: The methods for choosing the hyperparameters that are not given.
 METHODS = ("heuristic", "evidence", "cross-validation")
 #: The largest numbers of points and of rows of distances in the search.

@@ -21,8 +21,6 @@ from kpp.typing import AnyArray
 from kpp.validation import warn_if_float32
 from kpp_gpec.process.explanation_process import Law, in_blocks_of_points
 
-__all__ = ["LowRankMultitaskProcess"]
-
 # The number of points that are predicted at a time.
 _BLOCK = 32
 

@@ -16,8 +16,6 @@ from kpp.validation import warn_if_float32
 from kpp_gpec.process.explanation_process import ExplanationProcess, Law, in_blocks_of_points
 from kpp_gpec.process.low_rank import LowRankMultitaskProcess
 
-__all__ = ["MAX_SIZE", "MultitaskProcess", "condition", "estimate_correlations"]
-
 #: The largest size of the factor, which has the square of this number of entries.
 MAX_SIZE = 8000
 

@@ -12,8 +12,8 @@ from scipy import special, stats
 
 import kpp
 from kpp.kernels import RBF, Categorical, Contextual, Preferential
-from kpp.preferences import Matches, Rankings, rank_items
-from kpp_models import PGP, PreferenceGP, RankingGP, choice_probabilities, duel, sample_preferences
+from kpp.preferences import Matches, Rankings
+from kpp_models import PGP, PreferenceGP, RankingGP, choice_probabilities, duel, rank_items, sample_preferences
 from kpp_models.preferences.plackett_luce import PlackettLuce
 from kpp_models.preferences.ranking_laplace import RankingMarginal
 

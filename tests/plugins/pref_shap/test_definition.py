@@ -65,22 +65,6 @@ def test_a_table_of_items_and_a_sum_over_matches_agree(problem, mixed, duel, mon
     np.testing.assert_allclose(again(mixed, duel, COALITIONS), expected, **EXACT)
 
 
-def test_the_solver_is_that_of_single_items(problem):
-    game = PreferentialItems(problem["in_X"], 0.05, solver="cg", max_steps=7)
-    assert (game.observational().solver, game.observational().max_steps) == ("cg", 7)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["function", "mixed"])
-def test_conjugate_gradients_solve_the_same_systems(problem, duel, request, name):
-    preference = request.getfixturevalue(name)
-    game = PreferentialItems(problem["in_X"], 0.05)
-    iterative = dataclasses.replace(game, solver="cg", batch_size=2)
-    # The residual is 1e-10 of the right-hand side, and the condition number below 1e2.
-    expected = game(preference, duel, COALITIONS)
-    np.testing.assert_allclose(iterative(preference, duel, COALITIONS), expected, rtol=1e-7, atol=1e-8)
-
-
 @pytest.mark.slow_variants("function")
 @pytest.mark.parametrize("name", ["function", pytest.param("mixed", marks=pytest.mark.slow)])  # five times the terms
 def test_quadrature_is_enumeration(problem, duel, request, name):

@@ -24,8 +24,6 @@ from kpp_models.aggregates.grids.points import (
     without_fill_values,
 )
 
-__all__ = ["GridBags", "bags_from_grid", "coarsen"]
-
 _MOST_SHIFTED = 0.05  # pixels of the cell at the seam of a globe, which are left out
 
 

@@ -11,8 +11,6 @@ import xarray as xr
 from kpp.validation import one_of
 from kpp_models.aggregates.grids.points import as_dataset
 
-__all__ = ["collocate"]
-
 _NAMES = {"lat": ("lat", "latitude", "nav_lat", "rlat"), "lon": ("lon", "longitude", "nav_lon", "rlon")}
 _METHODS = ("linear", "nearest")
 _TURN = 360.0

@@ -14,8 +14,6 @@ from kpp.validation import count, positive
 from kpp.validation import probability as check_probability
 from kpp_models.aggregates.grids.points import GridPoints
 
-__all__ = ["map_scores", "predict_map"]
-
 _SAMPLE_DIMS = ("chain", "draw")
 
 

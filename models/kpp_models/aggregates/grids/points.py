@@ -12,8 +12,6 @@ from jaxtyping import Bool, Float
 from kpp.tables import unknown_feature
 from kpp.typing import Numbers
 
-__all__ = ["GridPoints", "as_dataset", "grid_points", "grid_template", "read_pixels", "without_fill_values"]
-
 # Numbers in place of missing values in files: attributes that name them, sizes that no measurement has (the largest
 # float32, netCDF's 9.97e36, 1e20 of climate models), and numbers that count as such if they are far from all others.
 _FILL_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")

@@ -19,8 +19,6 @@ from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
 from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_labelled, read_rows
 
-__all__ = ["ProjectedClassifier"]
-
 SCALES = ("probability", "latent")
 LARGE_SHARE = 0.1
 

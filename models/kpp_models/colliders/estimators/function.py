@@ -17,8 +17,6 @@ from kpp_models.colliders.estimators.regressions import Seed, as_regression
 from kpp_models.colliders.estimators.rows import Rows, read_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 
-__all__ = ["Plan", "ProjectedEstimator", "ProjectedFunction"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ProjectedFunction:

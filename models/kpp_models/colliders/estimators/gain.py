@@ -11,8 +11,6 @@ from kpp.metrics import ProjectionGain
 from kpp_models.colliders.estimators.function import ProjectedFunction
 from kpp_models.colliders.estimators.rows import Rows
 
-__all__ = ["cross_fitted_gain"]
-
 _QUANTILE = 1.959964  # the normal quantile at 0.975, for intervals of level 0.95
 
 

@@ -23,8 +23,6 @@ from kpp_models.colliders.estimators.rows import read_labelled, read_rows, read_
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 from kpp_models.tables.ridge import KernelRidge
 
-__all__ = ["ProjectedKernelRidge"]
-
 GRID = np.logspace(-6, 0, 9)  # regularizations
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # multiples of the lengthscales
 MAX_SCALED_ROWS = 1000  # the most rows with which the lengthscales are compared

@@ -28,8 +28,6 @@ from kpp.validation import count, one_of
 from kpp_models.colliders.estimators.regressions import Regressor, additive_regression, fit_columns, predict_columns
 from kpp_models.colliders.estimators.statements import Statement
 
-__all__ = ["Baseline", "Projection", "fit_baselines", "fit_projection"]
-
 Table = Float[np.ndarray, "n d"]
 Columns = Float[np.ndarray, "n q"]
 

@@ -21,8 +21,6 @@ from kpp_models.colliders.estimators.projection import fit_baselines
 from kpp_models.colliders.estimators.regressions import predict_columns
 from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_targets
 
-__all__ = ["ProjectedQuantileRegressor"]
-
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):

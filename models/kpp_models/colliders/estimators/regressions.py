@@ -20,17 +20,6 @@ from sklearn.utils import get_tags
 
 from kpp.kernels import median_heuristic
 
-__all__ = [
-    "MedianNystroem",
-    "Regressor",
-    "Seed",
-    "additive_regression",
-    "as_regression",
-    "draw_seed",
-    "fit_columns",
-    "predict_columns",
-]
-
 NUM_LANDMARKS = 200
 
 #: A seed as scikit-learn takes it.

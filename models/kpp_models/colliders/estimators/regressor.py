@@ -15,8 +15,6 @@ from kpp_models.colliders.estimators.gain import cross_fitted_gain
 from kpp_models.colliders.estimators.projection import Baseline, fit_baselines
 from kpp_models.colliders.estimators.rows import Rows, fit_predictor, predict_mean, read_targets
 
-__all__ = ["ProjectedRegressor"]
-
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ProjectedRegressor(RegressorMixin, ProjectedEstimator):

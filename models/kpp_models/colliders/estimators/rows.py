@@ -14,17 +14,6 @@ from kpp.estimators import read_arrays
 from kpp.tables import is_table
 from kpp_models.colliders.estimators.regressions import Regressor, fit_columns
 
-__all__ = [
-    "Rows",
-    "check_predictions",
-    "fit_predictor",
-    "predict_mean",
-    "read_labelled",
-    "read_rows",
-    "read_targets",
-    "read_unlabelled",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Rows:

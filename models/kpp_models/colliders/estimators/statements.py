@@ -21,8 +21,6 @@ from kpp.causal import CausalDAG, ColliderPartition, Independence
 if TYPE_CHECKING:
     from kpp.embeddings import MeanIndependenceTest
 
-__all__ = ["Statement", "check_statements", "read_statements"]
-
 LEVEL = 0.01
 MAX_TESTED_ROWS = 1000  # the time of a test grows with the cube of the rows
 

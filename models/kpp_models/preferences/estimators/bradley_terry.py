@@ -16,8 +16,6 @@ from kpp.estimators import read_arrays
 from kpp_models.preferences.estimators.pair_rows import read_labels, read_weights
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
 
-__all__ = ["BradleyTerry"]
-
 
 class BradleyTerry(ClassifierMixin, BaseEstimator):
     r"""Matches decided by the difference of two strengths.

@@ -12,8 +12,6 @@ from sklearn.utils.validation import _check_sample_weight
 from kpp.preferences import Matches
 from kpp.validation import refuse_not_numbers
 
-__all__ = ["MatchRows", "match_rows", "orient_rows", "read_labels", "read_weights", "refuse_odd", "swap_rows"]
-
 
 class MatchRows(NamedTuple):
     """Matches as rows, one per outcome of a pair, with the number of matches as weight.

@@ -16,8 +16,6 @@ from kpp.estimators import read_arrays
 from kpp_models.preferences.estimators.pair_rows import orient_rows, read_labels, read_weights, refuse_odd, swap_rows
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
 
-__all__ = ["PairwiseClassifier", "PairwiseLogisticRegression"]
-
 
 class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
     r"""Matches decided by a linear utility.

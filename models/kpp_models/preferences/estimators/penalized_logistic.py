@@ -13,8 +13,6 @@ import scipy.linalg
 from jaxtyping import Float
 from scipy.special import expit, log_expit
 
-__all__ = ["fit_logistic"]
-
 _MAX_STEPS = 100
 _TOLERANCE = 1e-10  # the tolerance of the largest change of a coefficient
 

@@ -15,8 +15,6 @@ from kpp_models.tables.classification import GPClassification
 from kpp_models.tables.estimators.defaults import kernel_with_priors
 from kpp_models.tables.estimators.fitted import FittedEstimator, read_two_classes
 
-__all__ = ["GPClassifier"]
-
 _VARIANCE = 4.0  # the scale of the latent function's variance: log-odds of some units
 
 

@@ -9,16 +9,6 @@ from numpyro import distributions as dist
 from kpp.kernels import RBF, AbstractKernel, default_kernel, median_heuristic
 from kpp.tables import Schema
 
-__all__ = [
-    "fixed_kernel",
-    "fixed_rbf",
-    "kernel_with_constant",
-    "kernel_with_priors",
-    "mean_prior",
-    "noise_prior",
-    "target_variance",
-]
-
 _CONSTANT = 100.0  # the variance of a constant, in multiples of the kernel's, so that it is hardly penalized
 
 Points = Float[np.ndarray, "n d"]

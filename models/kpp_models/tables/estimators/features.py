@@ -18,8 +18,6 @@ from kpp.kernels import resolve_features
 from kpp.tables import Schema, read_points
 from kpp_models.tables.estimators.defaults import fixed_kernel, fixed_rbf
 
-__all__ = ["NystroemFeatures", "RandomFourierFeatures"]
-
 
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
     """A transformer to the features of a kernel of finite rank, in its attribute `features_`."""

@@ -15,8 +15,6 @@ from kpp import MAP, Fit, RKHSFunction
 from kpp.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows
 from kpp.inference import AbstractInference, AbstractModel
 
-__all__ = ["GRID", "FittedEstimator", "FunctionEstimator", "read_two_classes"]
-
 GRID = np.logspace(-8, 0, 9)  # regularizations that are tried if none is given
 
 

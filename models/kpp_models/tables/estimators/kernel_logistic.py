@@ -15,8 +15,6 @@ from kpp_models.tables.estimators.defaults import kernel_with_constant
 from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator, read_two_classes
 from kpp_models.tables.logistic import KernelLogistic
 
-__all__ = ["KernelLogisticClassifier"]
-
 
 class KernelLogisticClassifier(ClassifierMixin, FunctionEstimator):
     r"""Kernel logistic regression with two classes, `kpp_models.KernelLogistic`, as a scikit-learn estimator.

@@ -14,8 +14,6 @@ from kpp_models.tables.estimators.defaults import kernel_with_constant
 from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator
 from kpp_models.tables.ridge import KernelRidge
 
-__all__ = ["KernelRidgeRegressor"]
-
 
 class KernelRidgeRegressor(RegressorMixin, FunctionEstimator):
     r"""Kernel ridge regression, `kpp_models.KernelRidge`, as a scikit-learn estimator.

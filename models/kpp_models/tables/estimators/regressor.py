@@ -14,8 +14,6 @@ from kpp_models.tables.estimators.defaults import kernel_with_priors, mean_prior
 from kpp_models.tables.estimators.fitted import FittedEstimator
 from kpp_models.tables.regression import GPRegression
 
-__all__ = ["GPRegressor"]
-
 
 class GPRegressor(RegressorMixin, FittedEstimator):
     r"""Gaussian-process regression, `kpp_models.GPRegression`, as a scikit-learn estimator.

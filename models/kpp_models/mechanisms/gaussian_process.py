@@ -1,0 +1,102 @@
+"""Mechanisms whose function of the parents has a Gaussian-process prior and is integrated out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp.gp import (
+    AbstractPointwiseLikelihood,
+    GaussianLikelihood,
+    GaussianProcessMarginal,
+    LaplaceMarginal,
+    PriorMean,
+    check_kernel_fits,
+    check_mean_fits,
+    condition,
+    evaluate_mean,
+    mean_field,
+)
+from kpp.kernels import AbstractKernel, resolve_features
+from kpp_models.mechanisms.mechanism import AbstractMechanism, Inputs, Training, leaf_by_name, likelihood_field
+
+
+class GPMechanism(AbstractMechanism):
+    r"""A Gaussian process on the parents of a variable, with hidden common causes as linear terms.
+
+    .. math:: y_i \sim p(y_i \mid f_i), \qquad f_i = g(x_i) + \sum_k l_k\, u_{ik}, \qquad g \sim GP(m, k)
+
+    The function g is integrated out: exactly with Gaussian noise, by Laplace's approximation with any other likelihood.
+    All rows together are therefore one site, a vector. Given `Training` rows, the law at new rows is the posterior
+    predictive law, in which g is one function for all rows. Time is cubic in the number of rows.
+
+    Args:
+        kernel: k, a kernel of the parents, in the order of the graph; ``RBF(prior).on("x")`` selects some by name. Its
+            parameters may be priors, with the sites ``y.kernel.lengthscale``.
+        likelihood: p, Gaussian or log-concave; its parameters may be priors.
+        mean: m, in units of f: a number, a prior, or a function of the parents, such as `kpp.gp.LinearMean`.
+        loadings: l; as for `LinearMechanism`.
+
+    Raises:
+        ValueError: If the likelihood is not log-concave.
+    """
+
+    needs_training: ClassVar[bool] = True
+
+    kernel: AbstractKernel
+    likelihood: AbstractPointwiseLikelihood = likelihood_field()
+    mean: Any = mean_field(default_factory=lambda: dist.Normal(0.0, 1.0))
+    loadings: Any = None
+
+    def __check_init__(self) -> None:
+        """Check that Laplace's approximation takes the likelihood."""
+        if not self.likelihood.log_concave:
+            raise ValueError(f"`likelihood` must be log-concave, got {type(self.likelihood).__name__}")
+
+    def resolve(self, node: str, parents: tuple[str, ...], loadings: Mapping[str, dist.Distribution]) -> GPMechanism:
+        """Return the mechanism with names of parents as positions; see `AbstractMechanism.resolve`."""
+        name = f"mechanisms[{node!r}].kernel"
+        if not parents:
+            raise ValueError(f"`mechanisms` must hold a LinearMechanism for {node!r}, which has no parents")
+        kernel = resolve_features(self.kernel, parents)
+        points = jnp.zeros((2, len(parents)))
+        check_kernel_fits(kernel, points, name, "the parents")
+        check_mean_fits(self.mean, points)
+        given = loadings if self.loadings is None else self.loadings
+        return dataclasses.replace(self, kernel=kernel, loadings=leaf_by_name(given, tuple(loadings), "loadings"))
+
+    def law(self, inputs: Inputs, training: Training | None = None) -> dist.Distribution:
+        """Return the law of dependent rows; see `AbstractMechanism.law`."""
+        num_parents, points = len(inputs.parents), inputs.points
+        kernel = self.kernel.on(tuple(range(num_parents))) if inputs.hidden else self.kernel
+        mean = _Center(self.mean, [self.loadings[name] for name in inputs.hidden], num_parents)
+        if training is None:
+            return self._observed(mean(points), kernel.gram(points))
+        process = condition(kernel, training.inputs.points, self.likelihood.observe(training.values), mean)
+        latent = process.moments(points, covariance=True)
+        assert latent.covariance is not None  # it was asked for
+        return self._observed(latent.mean, latent.covariance)
+
+    def _observed(self, mean: Float[Array, " n"], covariance: Float[Array, "n n"]) -> dist.Distribution:
+        if isinstance(self.likelihood, GaussianLikelihood):
+            return GaussianProcessMarginal(mean, covariance, self.likelihood.noise_variance)
+        return LaplaceMarginal(mean, covariance, self.likelihood)
+
+
+class _Center(eqx.Module):
+    """The prior mean as a function of the parents and of the hidden causes, which follow them among the columns."""
+
+    mean: PriorMean
+    loadings: list[Array]
+    num_parents: int = eqx.field(static=True)
+
+    def __call__(self, points: Float[Array, "n d"]) -> Float[Array, " n"]:
+        center = jnp.broadcast_to(evaluate_mean(self.mean, points[:, : self.num_parents]), points.shape[:1])
+        hidden = points[:, self.num_parents :]
+        return center + hidden @ jnp.stack(self.loadings) if self.loadings else center

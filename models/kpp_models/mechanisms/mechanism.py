@@ -1,0 +1,142 @@
+"""The contract of a mechanism: the law of a variable given its direct causes."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood, as_scalar
+from kpp.modules import AbstractModule
+from kpp.priors import is_prior
+from kpp.typing import Leaf
+from kpp.validation import check_type
+
+Mechanism = TypeVar("Mechanism", bound="AbstractMechanism")
+
+
+class Inputs(NamedTuple):
+    """The direct causes of a variable, for n rows.
+
+    Attributes:
+        parents: For each parent its values, (n,).
+        hidden: For each hidden common cause of the variable and another one its values, (n,).
+        num_rows: n.
+    """
+
+    parents: dict[str, Array]
+    hidden: dict[str, Array]
+    num_rows: int
+
+    @property
+    def points(self) -> Float[Array, "n d"]:
+        """The parents, then the hidden causes, as columns."""
+        return jnp.stack([*self.parents.values(), *self.hidden.values()], axis=1)
+
+
+class Training(NamedTuple):
+    """Rows whose variables are known, from which a mechanism knows its function.
+
+    Attributes:
+        inputs: The direct causes.
+        values: The values of the variable, (m,).
+    """
+
+    inputs: Inputs
+    values: Float[Array, " m"]
+
+
+class AbstractMechanism(AbstractModule):
+    r"""The law of a variable given its direct causes, :math:`p(y \mid \mathrm{pa}(y), u)`.
+
+    The leaves of a mechanism may be priors. `StructuralModel` draws them by `kpp.sample`, as sites that are named after
+    the variable: ``y.coefficients.x``, ``y.kernel.lengthscale``.
+    """
+
+    #: Whether the law at new rows depends on the rows that were seen, apart from the parameters.
+    needs_training: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def resolve(
+        self: Mechanism, node: str, parents: tuple[str, ...], loadings: Mapping[str, dist.Distribution]
+    ) -> Mechanism:
+        """Return the mechanism for a variable of a graph.
+
+        Args:
+            node: The variable.
+            parents: Its parents, in the order of the graph.
+            loadings: For each hidden common cause that it shares with another variable the default prior of its
+                loading.
+
+        Returns:
+            The mechanism with one leaf for each parent and hidden cause where it has such leaves.
+
+        Raises:
+            ValueError: If the mechanism does not fit the parents.
+        """
+
+    @abc.abstractmethod
+    def law(self, inputs: Inputs, training: Training | None = None) -> dist.Distribution:
+        """Return the law of the variable at n rows, for a mechanism whose priors have been drawn.
+
+        Law: rows are independent with the batch shape (n,), or dependent with the event shape (n,). Without `training`
+        it is the prior law.
+
+        Args:
+            inputs: The direct causes.
+            training: Rows that are known, if `needs_training`; they are not among those of `inputs`.
+
+        Returns:
+            The distribution.
+        """
+
+
+def likelihood_field() -> Any:
+    """Return an Equinox field that holds a pointwise likelihood, by default Gaussian with a prior for its noise."""
+    return eqx.field(converter=_checked_likelihood, default_factory=_gaussian)
+
+
+def _checked_likelihood(value: AbstractPointwiseLikelihood) -> AbstractPointwiseLikelihood:
+    check_type(value, "likelihood", ("AbstractPointwiseLikelihood",))
+    return value
+
+
+def _gaussian() -> AbstractPointwiseLikelihood:
+    return GaussianLikelihood(noise_variance=dist.HalfNormal(1.0))
+
+
+def scalars_field(name: str, **options: Any) -> Any:
+    """Return an Equinox field that holds one number or prior for all names, or one for each name, or None.
+
+    Numbers are checked; `leaf_by_name` checks what holds values for names.
+    """
+
+    def convert(value: Any) -> Any:
+        return value if value is None or isinstance(value, Mapping) or is_prior(value) else as_scalar(value, name)
+
+    return eqx.field(converter=convert, **options)
+
+
+def leaf_by_name(value: Any, names: tuple[str, ...], argument: str) -> dict[str, Leaf]:
+    """Return one number or prior for each name.
+
+    Args:
+        value: One for all names, or a mapping from each name.
+        names: The names.
+        argument: The name of the argument, for the message.
+
+    Returns:
+        The leaves by name.
+
+    Raises:
+        ValueError: If a name is missing or unknown, or a value is not one finite number or a prior for one.
+    """
+    given = dict(value) if isinstance(value, Mapping) else dict.fromkeys(names, value)
+    if set(given) != set(names):
+        raise ValueError(f"`{argument}` must hold one value for each of {list(names)}, got values for {list(given)}")
+    return {name: as_scalar(given[name], f"{argument}[{name!r}]") for name in names}

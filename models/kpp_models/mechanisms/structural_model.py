@@ -1,0 +1,215 @@
+"""The NumPyro model of a causal graph whose variables have mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import networkx as nx
+import numpyro
+import xarray as xr
+from jaxtyping import Array
+from numpyro import distributions as dist
+
+from kpp.causal import CausalDAG, as_causal_graph
+from kpp.gp import GaussianLikelihood
+from kpp.memory import check_count
+from kpp.priors import sample as draw_priors
+from kpp.typing import RngKey
+from kpp.validation import count
+from kpp.wording import named
+from kpp_models.mechanisms.linear import LinearMechanism
+from kpp_models.mechanisms.mechanism import AbstractMechanism, Inputs, Training
+from kpp_models.mechanisms.tables import check_support, common_length, read_columns
+from kpp_models.mechanisms.units import draw_units
+
+_PLATE = "rows"
+
+
+class StructuralModel(eqx.Module):
+    r"""The structural causal model of a graph, as a NumPyro model of a table.
+
+    .. math:: p(v \mid \theta) = \prod_i \int \prod_k N(u_{ik}; 0, 1) \prod_j
+        p_j(v_{ij} \mid \mathrm{pa}_{ij}, u_i, \theta_j)\, du_i
+
+    ``model(table)`` is a NumPyro model function. Each node of the graph is a site of its name, with one value for each
+    row; a node without a column in the table is latent. Each bidirected edge a <-> b is a latent site ``a <-> b``, a
+    standard normal cause of both. Mechanisms are drawn first, with the sites ``y.coefficients.x`` and so on.
+    `numpyro.handlers.do` intervenes: ``do(model, {"x": 1.0})``. `kpp.causal.CausalDAG.from_numpyro` reads the graph
+    back, with ``plate="rows"``.
+
+    Args:
+        graph: The causal graph; see `kpp.causal.as_graph`.
+        mechanisms: A mechanism for some nodes, by name.
+        default: The mechanism of other nodes that have parents; by default `LinearMechanism`. Other nodes without
+            parents are normal with a prior for mean and variance, and latent ones are standard normal.
+
+    Raises:
+        CausalError: If the graph is not a causal graph.
+        ValueError: If a mechanism is for an unknown node, or does not fit the node's parents, or a node has the name of
+            another site.
+        TypeError: If a mechanism is of another type.
+    """
+
+    graph: CausalDAG = eqx.field(static=True)
+    mechanisms: dict[str, AbstractMechanism]
+
+    def __init__(
+        self, graph: Any, mechanisms: Mapping[str, Any] | None = None, *, default: AbstractMechanism | None = None
+    ):
+        known = as_causal_graph(graph)
+        if _PLATE in known:
+            raise ValueError(f"`graph` must not have a node {_PLATE!r}, the name of the plate: rename the node")
+        given = dict(mechanisms or {})
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ValueError(
+                f"`mechanisms` is given for {named(unknown)}, which are not among the nodes {named(known.nodes)}"
+            )
+        self.graph = known
+        self.mechanisms = {node: self._resolve(node, given.get(node), default) for node in known.topological_order()}
+
+    def _resolve(self, node: str, given: object, default: AbstractMechanism | None) -> AbstractMechanism:
+        parents = tuple(self._parents(node))
+        mechanism = given
+        if given is None and parents:
+            mechanism = LinearMechanism() if default is None else default
+        elif given is None:
+            mechanism = _standard_normal() if node in self.graph.latent else LinearMechanism()
+        if not isinstance(mechanism, AbstractMechanism):
+            raise TypeError(f"`mechanisms` must hold mechanisms, got {type(mechanism).__name__} for {node!r}")
+        loadings = {cause: _loading_prior(first=ends[0] == node) for cause, ends in self.hidden.items() if node in ends}
+        return mechanism.resolve(node, parents, loadings)
+
+    @property
+    def hidden(self) -> dict[str, tuple[str, ...]]:
+        """The hidden common causes of the bidirected edges, each with the two variables that it causes."""
+        full: nx.DiGraph = self.graph.canonical()
+        causes = [node for node in full if node not in self.graph]
+        return {cause: tuple(self.graph.sort(full.successors(cause))) for cause in causes}
+
+    def __call__(
+        self, table: object = None, *, num_rows: int | None = None, training: object = None
+    ) -> dict[str, Array]:
+        """Run the NumPyro model.
+
+        Args:
+            table: The columns by name, (n,) each: a mapping or a data frame, whose columns are nodes. Nodes without a
+                column are latent. None to draw all nodes.
+            num_rows: n, needed without a table.
+            training: Rows that are known already, for the law of n new rows: the columns of all nodes whose mechanism
+                is a Gaussian process, of their parents and of their hidden causes. The parameters must then be
+                conditioned on these rows, too, as `numpyro.infer.Predictive` does by draws from the posterior.
+
+        Returns:
+            For each node and each hidden common cause its values, (n,).
+
+        Raises:
+            ValueError: If a column is invalid or missing, or the number of rows is unknown.
+        """
+        columns = read_columns(table, self.graph.nodes, "table")
+        known = read_columns(training, (*self.graph.nodes, *self.hidden), "training")
+        size = self._size(columns, num_rows)
+        plate = numpyro.plate(_PLATE, size, dim=-1)
+        values: dict[str, Array] = {}
+        for cause in self.hidden:
+            values[cause] = _sample(cause, dist.Normal(0.0, 1.0), None, plate)
+        for node in self.graph.topological_order():  # a dict of a pytree does not keep its order
+            mechanism = draw_priors(node, self.mechanisms[node])
+            past = self._past(node, known) if known and mechanism.needs_training else None
+            law = mechanism.law(self._inputs(node, values, size), past)
+            check_support(law, columns.get(node), node)
+            values[node] = _sample(node, law, columns.get(node), plate)
+        return values
+
+    def draw(
+        self,
+        rng_key: RngKey,
+        posterior: object,
+        training: object,
+        *,
+        num_rows: int | None = None,
+        do: Mapping[str, Any] | None = None,
+    ) -> xr.Dataset:
+        r"""Draw new rows from the posterior predictive law, under an intervention or without one.
+
+        .. math:: v^{(s)} \sim p(v \mid do(x), \theta^{(s)}, D), \qquad \theta^{(s)} \sim p(\theta \mid D)
+
+        All rows of one draw have the same mechanisms, so that differences between rows with different interventions are
+        effects: ``do={"x": np.repeat([0.0, 1.0], 100)}``.
+
+        Args:
+            rng_key: A JAX random key.
+            posterior: Draws of the latent sites of ``model(table)``: a dict, (draw, ...) or (chain, draw, ...), a
+                NumPyro MCMC that has run, an ArviZ InferenceData, a DataTree, or its group posterior. An empty dict for
+                a model in which nothing is unknown.
+            training: The table that the posterior was inferred from.
+            num_rows: The number p of rows of each draw; by default as many as in the table.
+            do: For each variable that is set its value, a number or (p,).
+
+        Returns:
+            A dataset with one variable for each node, with the dimensions ``chain``, ``draw`` and ``row``.
+
+        Raises:
+            ValueError: If draws of a site are missing, the table is invalid, or `do` names an unknown node or has
+                another shape.
+        """
+        columns = read_columns(training, self.graph.nodes, "training")
+        size = common_length(columns) if num_rows is None else count(num_rows, "num_rows")
+        check_count(size, "num_rows", len(self.graph.nodes))
+        return draw_units(self, rng_key, posterior, columns, size, do or {})
+
+    @property
+    def training_variables(self) -> frozenset[str]:
+        """The variables whose values at known rows determine the law of new rows, besides the parameters."""
+        nodes = [node for node, mechanism in self.mechanisms.items() if mechanism.needs_training]
+        return frozenset(name for node in nodes for name in (*self._parents(node), *self._causes(node), node))
+
+    def _parents(self, node: str) -> list[str]:
+        return self.graph.sort(self.graph.parents(node))
+
+    def _causes(self, node: str) -> list[str]:
+        return [cause for cause, ends in self.hidden.items() if node in ends]
+
+    def _size(self, columns: Mapping[str, Array], num_rows: int | None) -> int:
+        if num_rows is None and not columns:
+            raise ValueError("`num_rows` is needed without a column in `table`, got None")
+        size = count(num_rows, "num_rows") if num_rows is not None else common_length(columns)
+        check_count(size, "num_rows", len(self.graph.nodes))
+        if columns and common_length(columns) != size:
+            raise ValueError(f"`num_rows` must be the number of rows of `table`, {common_length(columns)}, got {size}")
+        return size
+
+    def _inputs(self, node: str, values: Mapping[str, Array], num_rows: int) -> Inputs:
+        parents, hidden = self._parents(node), self._causes(node)
+        return Inputs({name: values[name] for name in parents}, {name: values[name] for name in hidden}, num_rows)
+
+    def _past(self, node: str, known: Mapping[str, Array]) -> Training:
+        missing = [name for name in (*self._parents(node), *self._causes(node), node) if name not in known]
+        if missing:
+            raise ValueError(
+                f"`training` must hold {named(missing)} for the mechanism of {node!r}, got {named(known)}; "
+                "StructuralModel.draw takes the draws of latent variables"
+            )
+        return Training(self._inputs(node, known, common_length(known)), known[node])
+
+
+def _sample(name: str, law: dist.Distribution, observed: Array | None, plate: Any) -> Array:
+    """Sample a site, in the plate if its rows are independent; an intervention may give one number for all rows."""
+    if law.event_shape:
+        value = numpyro.sample(name, law, obs=observed)
+    else:
+        with plate:
+            value = numpyro.sample(name, law, obs=observed)
+    return jnp.broadcast_to(jnp.asarray(value), (plate.size,))
+
+
+def _standard_normal() -> LinearMechanism:
+    """Return the mechanism of a latent node without parents, whose location and scale are arbitrary."""
+    return LinearMechanism(intercept=0.0, likelihood=GaussianLikelihood(noise_variance=1.0))
+
+
+def _loading_prior(*, first: bool) -> dist.Distribution:
+    return dist.HalfNormal(1.0) if first else dist.Normal(0.0, 1.0)

@@ -1,0 +1,1 @@
+"""Effects of treatments from one table and one graph, with their uncertainty."""

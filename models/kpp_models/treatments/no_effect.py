@@ -1,0 +1,52 @@
+"""The effect of a treatment from which no directed path leads to the outcome: none, the curve is flat."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from kpp.tables import read_points
+from kpp.typing import RngKey
+from kpp_models.treatments.effect import CausalEffect, curve_dataset
+from kpp_models.treatments.options import NUM_DRAWS, EffectOptions
+from kpp_models.treatments.treatment import TreatmentColumn
+
+if TYPE_CHECKING:
+    from kpp_models.treatments.question import EffectQuestion
+
+
+def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, options: EffectOptions) -> CausalEffect:
+    r"""Return the curve :math:`\mathrm{E}[Y \mid do(t)] = \mathrm{E}[Y]`, with draws of the mean outcome.
+
+    The draws are those of a Bayesian bootstrap of the outcome, the same at each value of the treatment. All rows tell
+    about each value.
+
+    Args:
+        rng_key: A JAX random key.
+        table: The table.
+        question: The question.
+        options: The options of the effect. The bootstrap is needed: nothing else is uncertain.
+    """
+    outcome, _ = question.read_outcome(table)
+    points, schema = read_points(table[[question.treatment]], "data")
+    values, labels = TreatmentColumn(points, schema, 0).settings(options.at)
+    mask = options.subgroup(len(table))
+    weights = dataclasses.replace(options, bootstrap=True).weights(rng_key, (1, options.num_draws or NUM_DRAWS), mask)
+    means = np.asarray(weights) @ outcome
+    draws = np.repeat(means[..., None], len(values), axis=-1)
+    dataset = curve_dataset(draws, np.full(len(values), float(mask.sum())), values, labels)
+    if options.derivative:
+        dataset["average_derivative"] = ("chain", "draw"), np.zeros_like(means)
+    dataset.attrs = {
+        "graph": str(question.graph),
+        "treatment_name": question.treatment,
+        "outcome": question.outcome,
+        "bootstrap": 1,
+        "rows": int(mask.sum()),
+        "estimand": str(question.identify([str(column) for column in table.columns])),
+        "method": "mean of the outcome, on which the treatment has no effect in the graph",
+    }
+    return CausalEffect(dataset)

@@ -1,0 +1,88 @@
+"""The effect of a treatment by the embedding of its expression, where no adjustment set identifies it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from kpp.embeddings import EstimandEmbedding
+from kpp.tables import Schema, read_points
+from kpp.typing import RngKey
+from kpp_models.treatments.effect import CausalEffect, curve_dataset
+from kpp_models.treatments.overlap import effective_rows
+from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
+
+if TYPE_CHECKING:
+    from kpp_models.treatments.options import EffectOptions
+    from kpp_models.treatments.question import EffectQuestion
+
+_NUM_DRAWS = 200
+# With iterated regularization the draws have little bias.
+_ITERATIONS = 3
+_METHOD = "embedding of the expression with draws of the half-sample bootstrap"
+_FRACTION = (
+    "; the expression is a fraction, so that intervals of contrasts between rare values of the treatment are too "
+    "narrow (they held the truth in 80 % instead of 90 % of simulations)"
+)
+
+
+def effect_of_expression(
+    rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, options: EffectOptions
+) -> CausalEffect:
+    """Identify an effect from the columns of a table, and draw the embedding of its expression from resampled rows.
+
+    Args:
+        rng_key: A JAX random key.
+        table: The table; columns that the expression does not hold are ignored.
+        question: The question.
+        options: The values of the treatment, and the number of draws.
+
+    Raises:
+        NotCoveredError: If the embedding does not cover the expression.
+        ValueError: If a column holds more than two levels, or is invalid.
+    """
+    estimand = question.identify([str(column) for column in table.columns])
+    outcome, _ = question.read_outcome(table)
+    names = sorted(estimand.variables | {question.treatment, question.outcome})
+    points, schema = read_points(table[names], "data")
+    _check_levels(schema)
+    column = TreatmentColumn(points, schema, schema.index(question.treatment))
+    refuse_constant(column.treatment, column.name)
+    values, labels = column.settings(options.at)
+    coded = pd.DataFrame(points, columns=names)
+    embedding = EstimandEmbedding.from_estimand(estimand, coded, [question.outcome], [question.treatment])
+    center, width = outcome.mean(), outcome.std()  # the regressions shrink to 0
+    query = jnp.asarray(values)[:, None]
+    draws = embedding.bootstrap(
+        rng_key,
+        (outcome - center) / width,
+        query,
+        num_draws=options.num_draws or _NUM_DRAWS,
+        num_iterations=_ITERATIONS,
+    )
+    # The rows near a value, whatever their other columns.
+    near = effective_rows(column.treatment, np.zeros((len(points), 0)), None, values, is_number=column.is_number)
+    dataset = curve_dataset(draws.to_numpy() * width + center, near, values, labels)
+    dataset.attrs = {
+        "graph": str(question.graph),
+        "treatment_name": question.treatment,
+        "outcome": question.outcome,
+        "bootstrap": 1,
+        "rows": len(table),
+        "estimand": str(estimand),
+        "method": _METHOD + (_FRACTION if any(law.chain for law in embedding.chain.factors) else ""),
+    }
+    return CausalEffect(dataset)
+
+
+def _check_levels(schema: Schema) -> None:
+    """Raise ValueError if a column is a category of more than two levels, whose codes are no numbers."""
+    many = {name: list(levels) for name, levels in schema.levels.items() if len(levels) > 2}
+    if many:
+        raise ValueError(
+            f"`data` must hold numbers, booleans or categories of two levels in the columns of an effect without an "
+            f"adjustment set, got {many}"
+        )

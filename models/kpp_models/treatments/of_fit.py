@@ -1,0 +1,108 @@
+"""The effect of a treatment by averaging a fitted Gaussian process over the covariates."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from kpp.inference import Fit
+from kpp.tables import Scales
+from kpp.typing import RngKey
+from kpp.wording import named
+from kpp_models.treatments.effect import CausalEffect, curve_dataset
+from kpp_models.treatments.options import NUM_DRAWS, EffectOptions
+from kpp_models.treatments.overlap import Assignment
+from kpp_models.treatments.regression import EffectRegression
+from kpp_models.treatments.treatment import TreatmentColumn
+
+if TYPE_CHECKING:
+    from kpp_models.treatments.question import EffectQuestion
+
+_PARTS = ["function", "hyperparameters and covariates"]
+_UNCERTAINTY = {
+    True: "of hyperparameters, function and covariates (Bayesian bootstrap): the effect is that in the population",
+    False: "of hyperparameters and function: the effect is that on these rows",
+}
+_CAUTION = (
+    "where few rows have a value of the treatment, the effect tends to the one that all rows share; an interval is too "
+    "narrow if the effect is largest there"
+)
+
+
+def check_fit(fit: Fit, question: EffectQuestion) -> None:
+    """Check that a fit can answer a question.
+
+    Args:
+        fit: The fit.
+        question: The question.
+
+    Raises:
+        TypeError: If the fit is not one of a Gaussian process.
+        ValueError: If the treatment is not one of its columns.
+        CausalError: If its other columns are not an adjustment set.
+    """
+    if not fit.has_function_posterior:
+        raise TypeError(f"`data` must be a fit of a Gaussian-process regression, got one of {type(fit.model).__name__}")
+    names = [] if fit.schema is None else list(fit.schema.feature_names)
+    if question.treatment not in names:
+        raise ValueError(
+            f"`treatment` must be a column of the fit, got {question.treatment!r}; its columns are {named(names)}"
+        )
+    question.check_covariates([name for name in names if name != question.treatment])
+
+
+def effect_of_fit(
+    rng_key: RngKey, fit: Fit, question: EffectQuestion, options: EffectOptions, *, scales: Scales | None = None
+) -> CausalEffect:
+    """Average a fitted regression of the outcome on treatment and covariates over the covariates of its training data.
+
+    Args:
+        rng_key: A JAX random key.
+        fit: The fit, whose columns are the treatment and an adjustment set.
+        question: The question.
+        options: Further options.
+        scales: The scales by which the columns of the fit were standardized, or None.
+    """
+    column = TreatmentColumn.of_fit(fit, question.treatment, scales)
+    values, labels = column.settings(options.at)
+    mask = options.subgroup(len(column.rows))
+    regression = EffectRegression.of_fit(fit, column)
+    shape = regression.posterior.batch_shape
+    weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
+    num_draws = -(-(options.num_draws or NUM_DRAWS) // math.prod(shape))
+    weights = options.weights(weight_key, (*shape, num_draws), mask)
+    whole = column.assignment(np.ones(len(mask), dtype=bool))
+    group = whole if mask.all() else column.assignment(mask)
+    count = group.effective_rows(values)
+    draws, expected, of_function = regression.curves(draw_key, values, weights)
+    dataset = curve_dataset(draws, count, values, labels)
+    parts = np.stack([of_function, expected.var((0, 1, 2))])
+    dataset["variance_parts"] = xr.DataArray(parts, {"part": _PARTS}, ("part", "treatment"))
+    dataset.attrs = {
+        "graph": str(question.graph),
+        "treatment_name": question.treatment,
+        "outcome": question.outcome,
+        "adjustment": column.covariates,
+        "bootstrap": int(options.bootstrap),
+        "rows": int(mask.sum()),
+        "estimand": question.adjusted(column.covariates),
+        "method": "Gaussian process averaged over the covariates",
+        "uncertainty": _UNCERTAINTY[options.bootstrap],
+        "caution": _CAUTION,
+    }
+    if options.derivative:
+        dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)
+    linear = len(column.levels) <= 2 and regression.mean_is_latent
+    return CausalEffect(dataset, scale=_scale(fit, column, whole) if linear else None)
+
+
+def _scale(fit: Fit, column: TreatmentColumn, assignment: Assignment) -> tuple[float, float, float]:
+    """Return the mean of the treatment and the residual standard deviations of treatment and outcome."""
+    fitted = np.asarray(fit.function()(jnp.asarray(column.rows))).mean((0, 1))
+    outcome_sd = float(np.std(np.asarray(fit.data["y"]) - fitted))
+    return float(column.treatment.mean()), assignment.residual_scale, outcome_sd

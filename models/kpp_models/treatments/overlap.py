@@ -1,0 +1,109 @@
+r"""Overlap: how many rows tell about each value of a treatment, once the covariates are balanced."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+from jaxtyping import Float
+
+from kpp.tables import Schema
+
+#: A probability or density below this is taken as this, so that one row never has an infinite weight.
+_LEAST = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """How a treatment depends on covariates.
+
+    Args:
+        treatment: The treatment of each row, (n,).
+        covariates: z, (n, d); d may be 0.
+        schema: The columns of the covariates; None if there are none.
+        is_number: Whether the treatment is a number, and not a category.
+    """
+
+    treatment: Float[np.ndarray, " n"]
+    covariates: Float[np.ndarray, "n d"]
+    schema: Schema | None
+    is_number: bool
+
+    @functools.cached_property
+    def design(self) -> Float[np.ndarray, "n k"]:
+        """Standardized numbers and indicators of categories."""
+        columns = [np.zeros((len(self.covariates), 0))]
+        for column, name in zip(self.covariates.T, self.schema.feature_names if self.schema else (), strict=True):
+            if self.schema is not None and name in self.schema.categories:
+                columns.append((column[:, None] == np.unique(column)[None, 1:]).astype(float))
+            else:
+                columns.append(((column - column.mean()) / (column.std() or 1.0))[:, None])
+        return np.concatenate(columns, axis=1)
+
+    @functools.cached_property
+    def fitted(self) -> Float[np.ndarray, " n"]:
+        """The fitted values of a ridge regression of the treatment on the covariates."""
+        from sklearn.linear_model import RidgeCV
+
+        if not self.design.shape[1]:
+            return np.full(len(self.treatment), self.treatment.mean())
+        model = RidgeCV(np.logspace(-3, 3, 13)).fit(self.design, self.treatment)
+        return np.asarray(model.predict(self.design))
+
+    @property
+    def residual_scale(self) -> float:
+        """The standard deviation of the treatment around its linear regression on the covariates."""
+        return float(np.std(self.treatment - self.fitted))
+
+    def effective_rows(self, values: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+        """Return the effective sample size at each value of the treatment; see `effective_rows`."""
+        weights = self._number_weights(values) if self.is_number else self._category_weights(values)
+        total, squares = weights.sum(axis=1), (weights**2).sum(axis=1)
+        return np.where(squares > 0.0, total**2 / np.where(squares > 0.0, squares, 1.0), 0.0)
+
+    def _category_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
+        from sklearn.linear_model import LogisticRegression
+
+        shares = np.array([np.mean(self.treatment == value) for value in values])
+        chances = np.tile(shares[:, None], len(self.treatment))
+        if self.design.shape[1] and len(np.unique(self.treatment)) > 1:
+            model = LogisticRegression(max_iter=1000).fit(self.design, self.treatment.astype(str))
+            found = dict(zip(model.classes_, model.predict_proba(self.design).T, strict=True))
+            nothing = np.zeros(len(self.treatment))
+            chances = np.stack([found.get(str(value), nothing) for value in values])
+        return (self.treatment[None] == values[:, None]) / np.maximum(chances, _LEAST)
+
+    def _number_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
+        bandwidth = 1.06 * self.treatment.std() * len(self.treatment) ** -0.2
+        near = np.exp(-0.5 * ((self.treatment[None] - values[:, None]) / bandwidth) ** 2)
+        density = np.exp(-0.5 * ((values[:, None] - self.fitted[None]) / self.residual_scale) ** 2)
+        return near / np.maximum(density, _LEAST)
+
+
+def effective_rows(
+    treatment: Float[np.ndarray, " n"],
+    covariates: Float[np.ndarray, "n d"],
+    schema: Schema | None,
+    values: Float[np.ndarray, " t"],
+    *,
+    is_number: bool,
+) -> Float[np.ndarray, " t"]:
+    r"""Return the effective sample size at each value of the treatment.
+
+    .. math:: n(t) = \frac{\bigl(\sum_i w_i\bigr)^2}{\sum_i w_i^2}, \qquad w_i = \frac{1\{t_i = t\}}{P(t \mid z_i)}
+
+    The probabilities are those of a logistic regression. For a treatment of numbers the indicator is a Gaussian kernel
+    with Silverman's bandwidth, and the density is that of a linear regression with Gaussian errors.
+
+    Args:
+        treatment: The treatment of each row, (n,).
+        covariates: z, (n, d); d may be 0.
+        schema: The columns of the covariates; None if there are none.
+        values: The values of the treatment, (t,).
+        is_number: Whether the treatment is a number, and not a category.
+
+    Returns:
+        The effective numbers of rows, (t,); 0 for a value that no row has.
+    """
+    return Assignment(treatment, covariates, schema, is_number).effective_rows(values)

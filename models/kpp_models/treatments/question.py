@@ -1,0 +1,109 @@
+"""A question about an effect: a graph, a treatment and an outcome, and which columns answer it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from kpp.causal import (
+    CausalDAG,
+    CausalError,
+    Estimand,
+    NotCoveredError,
+    find_adjustment,
+    identify,
+    is_adjustment_set,
+)
+from kpp.tables import read_points
+from kpp.wording import named
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectQuestion:
+    """The effect of a treatment on an outcome, in a graph.
+
+    Args:
+        graph: The graph.
+        treatment: The treatment, a node.
+        outcome: The outcome, a node.
+    """
+
+    graph: CausalDAG
+    treatment: str
+    outcome: str
+
+    def find_covariates(self, columns: Sequence[str]) -> tuple[str, ...] | None:
+        """Return an adjustment set among the columns of a table, or None if the effect is identified otherwise only.
+
+        Args:
+            columns: The columns; names outside the graph are ignored.
+
+        Raises:
+            NotCoveredError: If the columns do not identify the effect.
+            UnreachableOutcomeError: If there is no effect.
+            CausalError: If the treatment or the outcome is not among the columns.
+        """
+        try:
+            found = find_adjustment(self.graph, treatment=self.treatment, outcome=self.outcome, columns=columns)
+        except NotCoveredError as error:
+            if error.estimand is None:
+                raise
+            return None
+        return None if found.kind == "frontdoor" else found.variables
+
+    def identify(self, columns: Sequence[str]) -> Estimand:
+        """Return the effect as an expression in the law of the columns of a table.
+
+        Args:
+            columns: The columns; names outside the graph are ignored, and other nodes are hidden.
+
+        Raises:
+            NotIdentifiableError: If the columns do not identify the effect.
+        """
+        narrowed = self.graph.hide(self.graph.observed - frozenset(columns))
+        return identify(narrowed, treatment=self.treatment, outcome=self.outcome)
+
+    def adjusted(self, covariates: Sequence[str]) -> str:
+        """Return the expression of the effect by an adjustment set, as text."""
+        left, condition = f"P({self.outcome} | do({self.treatment}))", ", ".join([self.treatment, *covariates])
+        law = f"P({self.outcome} | {condition})"
+        if not covariates:
+            return f"{left} = {law}"
+        names = ", ".join(covariates)
+        return f"{left} = sum_{{{names}}} {law} P({names})"
+
+    def read_outcome(self, table: pd.DataFrame) -> tuple[Float[np.ndarray, " n"], bool]:
+        """Return the outcome of each row, (n,), and whether it is a column of booleans.
+
+        Raises:
+            ValueError: If the outcome is text, a category or constant, or values are missing.
+        """
+        points, schema = read_points(table[[self.outcome]], "data")
+        if schema.levels:
+            raise ValueError(
+                f"`outcome` must be a column of numbers or booleans, got the levels {list(schema.levels.values())[0]} "
+                f"in {self.outcome!r}; give `data[{self.outcome!r}] == level`"
+            )
+        if np.ptp(points) == 0:
+            raise ValueError(
+                f"`outcome` must vary, got {points[0, 0]:g} in all {len(points)} rows of {self.outcome!r}: the outcome "
+                "is constant, and no effect can be estimated"
+            )
+        return points[:, 0], bool(schema.booleans)
+
+    def check_covariates(self, covariates: Sequence[str]) -> None:
+        """Raise CausalError if columns are not an adjustment set."""
+        unknown = [name for name in covariates if name not in self.graph]
+        if unknown:
+            raise CausalError(f"`graph` must have the columns of the fit as nodes, it lacks {named(unknown)}")
+        check = is_adjustment_set(self.graph, treatment=self.treatment, outcome=self.outcome, adjusting=covariates)
+        if not check:
+            raise CausalError(
+                f"the columns {named(covariates)} of the fit are not an adjustment set for the effect of "
+                f"{self.treatment!r} on {self.outcome!r}: {check}; fit the columns of "
+                "kpp.causal.minimal_adjustment_sets, or pass the data frame"
+            )

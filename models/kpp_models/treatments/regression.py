@@ -1,0 +1,136 @@
+"""The regression of an outcome on treatment and covariates, and draws of its averages."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
+from kpp.inference import Fit
+from kpp.posteriors import GPPosterior
+from kpp.typing import RngKey
+from kpp_models.treatments.averages import average_laws
+from kpp_models.treatments.derivatives import average_derivative_laws, average_response_derivatives, refuse_rough
+from kpp_models.treatments.joint_draws import make_grid, root
+from kpp_models.treatments.mean_response import mean_is_latent
+from kpp_models.treatments.responses import average_responses
+from kpp_models.treatments.treatment import TreatmentColumn
+
+# The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
+_MAX_DRAWS = 250
+# What new observations have in place of the observations and their exposures.
+_NEW = {"y": None, "exposure": np.ones(())}
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectRegression:
+    """The regression of the outcome, with draws of its hyperparameters.
+
+    Args:
+        posterior: The posterior of the latent function.
+        likelihood: The likelihood of new observations, with the same draws; None if they are numbers with noise.
+        column: The treatment.
+    """
+
+    posterior: GPPosterior
+    likelihood: AbstractPointwiseLikelihood | None
+    column: TreatmentColumn
+
+    @classmethod
+    def of_fit(cls, fit: Fit, column: TreatmentColumn) -> EffectRegression:
+        """Return the regression of a fit, with few enough draws."""
+        kept = _thinned(fit)
+        return cls(kept.function_posterior(), _likelihood_of_draws(kept), column)
+
+    @property
+    def mean_is_latent(self) -> bool:
+        """Whether the outcome is a number with noise around the latent function."""
+        return mean_is_latent(self.likelihood)
+
+    def curves(
+        self, rng_key: RngKey, values: Float[np.ndarray, " t"], weights: jax.Array
+    ) -> tuple[Float[np.ndarray, "c sb t"], Float[np.ndarray, "c s b t"], Float[np.ndarray, " t"]]:
+        """Return draws of the curve, its expectations given the hyperparameters and weights, and the other variance."""
+        rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, self.column.scaled(values)
+        if self.likelihood is None or mean_is_latent(self.likelihood):
+            expected, covariances = average_laws(self.posterior, rows, index, jnp.asarray(scaled), weights)
+            draws = _draw(rng_key, expected, covariances)
+            variances = jnp.diagonal(covariances, axis1=-2, axis2=-1)
+        else:
+            grid = make_grid(self.posterior.mean.points, self.column.rows, index, scaled)
+            draws, expected = average_responses(
+                rng_key, self.posterior, self.likelihood, rows, index, jnp.asarray(scaled), weights, grid
+            )
+            variances = jnp.square(draws - expected)
+        return _joined(draws), np.asarray(expected), np.asarray(variances).mean((0, 1, 2))
+
+    def slopes(self, rng_key: RngKey, weights: jax.Array) -> Float[np.ndarray, "c sb"]:
+        """Return draws of the average derivative, in units of the treatment."""
+        rows, index = jnp.asarray(self.column.rows), self.column.index
+        if not self.column.is_number:
+            raise ValueError(
+                f"`derivative` needs a treatment of numbers with more than two values, unlike {self.column.name!r}; "
+                "`contrast` compares levels"
+            )
+        refuse_rough(self.posterior.mean, self.column.rows, index)
+        if self.likelihood is None or mean_is_latent(self.likelihood):
+            means, variances = average_derivative_laws(self.posterior, rows, index, weights)
+            draws = means + jnp.sqrt(variances) * jax.random.normal(rng_key, means.shape, means.dtype)
+        else:
+            draws = average_response_derivatives(rng_key, self.posterior, self.likelihood, rows, index, weights)
+        return _joined(draws) / self.column.width
+
+
+def _joined(draws: jax.Array) -> np.ndarray:
+    """Join the draws of the hyperparameters with the sets of weights: (chain, draw, b, ...) to (chain, draw b, ...)."""
+    if not bool(jnp.isfinite(draws).all()):
+        raise FloatingPointError("the draws of the effect are not finite: a covariance matrix cannot be factorised")
+    return np.asarray(draws).reshape(draws.shape[0], -1, *draws.shape[3:])
+
+
+def _thinned(fit: Fit) -> Fit:
+    """Return a fit with few enough draws, at even distances in each chain."""
+    step = -(-fit.num_chains * fit.num_draws // _MAX_DRAWS)
+    return fit if step == 1 else dataclasses.replace(fit, draws={k: v[:, ::step] for k, v in fit.draws.items()})
+
+
+def _likelihood_of_draws(fit: Fit) -> AbstractPointwiseLikelihood | None:
+    """Return the likelihood of new observations, at an exposure of 1; its arrays lead with (chain, draw).
+
+    It is None for a model without such a likelihood.
+    """
+    if not isinstance(fit.model, AbstractGPModel):
+        return None
+    sample = {name: value[0, 0] for name, value in fit.draws.items()}
+    abstract = eqx.filter_eval_shape(lambda: _of_one_draw(fit.model, sample, fit.data))
+    static = eqx.filter(abstract, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
+    if not isinstance(static, AbstractPointwiseLikelihood):
+        return None
+    return eqx.combine(fit.map_draws(_arrays_of_one_draw), static)
+
+
+def _of_one_draw(model: AbstractGPModel, sample: Mapping[str, Array], data: Mapping[str, Any]) -> Any:
+    """Return the likelihood under one draw, without its observations and at an exposure of 1."""
+    likelihood = model.posterior(sample, data).likelihood
+    new = {name: value for name, value in _NEW.items() if getattr(likelihood, name, None) is not None}
+    if not new:
+        return likelihood
+    return eqx.tree_at(lambda tree: [getattr(tree, name) for name in new], likelihood, list(new.values()))
+
+
+def _arrays_of_one_draw(model: AbstractGPModel, sample: Mapping[str, Array], data: Mapping[str, Any]) -> PyTree:
+    return eqx.filter(_of_one_draw(model, sample, data), eqx.is_array)
+
+
+@jax.jit
+def _draw(rng_key: RngKey, means: jax.Array, covariances: jax.Array) -> jax.Array:
+    """Draw one curve from each Gaussian law."""
+    white = jax.random.normal(rng_key, means.shape, means.dtype)
+    return means + jnp.einsum("...ij,...j->...i", root(covariances), white, precision="highest")

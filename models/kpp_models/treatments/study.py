@@ -1,0 +1,168 @@
+"""A table with a question about an effect, which can be changed and asked again."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+from jaxtyping import Float
+
+from kpp.causal import UnreachableOutcomeError
+from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
+from kpp.inference import MAP, AbstractInference, Laplace
+from kpp.kernels import AbstractKernel, Linear, default_kernel
+from kpp.tables import Schema, standardize
+from kpp.typing import RngKey
+from kpp.validation import one_of
+from kpp_models.tables.generalized import GeneralizedGP
+from kpp_models.tables.regression import GPRegression
+from kpp_models.treatments.effect import CausalEffect
+from kpp_models.treatments.mean_response import mean_is_latent
+from kpp_models.treatments.no_effect import no_effect
+from kpp_models.treatments.of_expression import effect_of_expression
+from kpp_models.treatments.of_fit import effect_of_fit
+from kpp_models.treatments.options import EffectOptions
+from kpp_models.treatments.question import EffectQuestion
+from kpp_models.treatments.treatment import refuse_constant
+
+_HOW = ("placebo", "random common cause", "subset")
+_RANDOM = "random_common_cause"
+_NO_PLACEBO = (
+    "a placebo says nothing with kpp.MAP: the one lengthscale of a treatment without effect tends to infinity, so that "
+    "the effect is 0 with an interval of no width; use kpp.Laplace, the default, or kpp.NUTS as `inference` of "
+    "kpp_models.causal_effect"
+)
+# The variance of the noise of a standardized outcome: the median is 0.36, and an outcome without noise has a mode, too.
+_NOISE_PRIOR = dist.InverseGamma(1.0, 0.25)
+# Latent values that are log-odds or log-rates: the scale of the prior variance, and the prior of the mean.
+_LATENT_PRIOR = 4.0, dist.Normal(0.0, 5.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectStudy:
+    """A data frame, a graph, and the effect of interest.
+
+    Args:
+        table: A data frame with columns for treatment, outcome and covariates.
+        question: The question: graph, treatment and outcome.
+        inference: The inference of the Gaussian process; by default `kpp.Laplace` with 250 draws.
+        options: The options of the effect.
+        likelihood: The likelihood of the outcome; None for numbers with Gaussian noise, or booleans.
+        further: Further covariates, columns of the table that are not in the graph.
+    """
+
+    table: pd.DataFrame
+    question: EffectQuestion
+    inference: AbstractInference | None
+    options: EffectOptions
+    likelihood: AbstractPointwiseLikelihood | None = None
+    further: tuple[str, ...] = ()
+
+    def run(self, rng_key: RngKey) -> CausalEffect:
+        """Fit a Gaussian process of the outcome, and average it; without an adjustment set, embed the expression.
+
+        Nothing is fitted if the graph has no path for an effect.
+        """
+        try:
+            covariates = self.question.find_covariates([str(column) for column in self.table.columns])
+        except UnreachableOutcomeError:
+            return dataclasses.replace(no_effect(rng_key, self.table, self.question, self.options), study=self)
+        if covariates is None:
+            self._check_expression()
+            return dataclasses.replace(
+                effect_of_expression(rng_key, self.table, self.question, self.options), study=self
+            )
+        return self._adjusted(rng_key, covariates)
+
+    def _adjusted(self, rng_key: RngKey, covariates: tuple[str, ...]) -> CausalEffect:
+        fit_key, effect_key = jax.random.split(rng_key)
+        names = [self.question.treatment, *covariates, *self.further]
+        scaled, scales = standardize(self.table[names], "data")
+        refuse_constant(scaled[names[0]], names[0])
+        outcome, likelihood = self._outcome()
+        center, width = (outcome.mean(), outcome.std()) if mean_is_latent(likelihood) else (0.0, 1.0)
+        model = _model(scales.schema, likelihood)
+        inference = Laplace(num_samples=250, progress=False) if self.inference is None else self.inference
+        fit = model.fit(fit_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
+        found = effect_of_fit(effect_key, fit, self.question, self.options, scales=scales)
+        return dataclasses.replace(found.rescaled(center, width), study=self)
+
+    def changed(self, rng_key: RngKey, how: str) -> EffectStudy:
+        """Return the study of a changed table; see `CausalEffect.refute`."""
+        one_of(how, "how", _HOW)
+        num_rows = len(self.table)
+        if how == "subset":
+            rows = np.sort(np.asarray(jax.random.permutation(rng_key, num_rows))[: max(2, 4 * num_rows // 5)])
+            options = dataclasses.replace(
+                self.options, rows=None if self.options.rows is None else self.options.rows[rows]
+            )
+            return dataclasses.replace(self, table=self.table.iloc[rows], options=options)
+        if how == "placebo":
+            if isinstance(self.inference, MAP):
+                warnings.warn(_NO_PLACEBO, UserWarning, stacklevel=3)
+            order = np.asarray(jax.random.permutation(rng_key, num_rows))
+            column = self.table[self.question.treatment]  # `to_numpy` would lose the type of a category
+            shuffled = column.iloc[order].set_axis(self.table.index)
+            return dataclasses.replace(self, table=self.table.assign(**{self.question.treatment: shuffled}))
+        numbers = np.asarray(jax.random.normal(rng_key, (num_rows,)))
+        table = self.table.assign(**{_RANDOM: numbers})
+        return dataclasses.replace(self, table=table, further=(*self.further, _RANDOM))
+
+    def _check_expression(self) -> None:
+        """Raise ValueError if there are options that an effect without an adjustment set does not have."""
+        options = {
+            "inference": self.inference,
+            "likelihood": self.likelihood,
+            "rows": self.options.rows,
+            "derivative": self.options.derivative or None,
+            "bootstrap": None if self.options.bootstrap else False,
+            "how='random common cause'": self.further or None,
+        }
+        strange = [f"`{name}`" for name, value in options.items() if value is not None]
+        if strange:
+            raise ValueError(
+                f"{', '.join(strange)} must be left out here: no adjustment set within the columns identifies the "
+                f"effect of {self.question.treatment!r} on {self.question.outcome!r}, so it is estimated by the "
+                "embedding of its expression with draws of the bootstrap"
+            )
+
+    def _outcome(self) -> tuple[Float[np.ndarray, " n"], AbstractPointwiseLikelihood | None]:
+        """Return the outcome and its likelihood, by default that of labels for booleans, None for numbers."""
+        values, is_boolean = self.question.read_outcome(self.table)
+        default = BernoulliLikelihood() if is_boolean else None
+        return values, default if self.likelihood is None else self.likelihood
+
+
+def _model(schema: Schema, likelihood: AbstractPointwiseLikelihood | None) -> Any:
+    """Return the model of an outcome of a likelihood, or of a standardized outcome of numbers with noise.
+
+    Args:
+        schema: The columns, the treatment first.
+        likelihood: The likelihood; None for numbers with Gaussian noise.
+    """
+    if likelihood is None:
+        return GPRegression(_kernel(schema, 1.0), noise_variance=_NOISE_PRIOR)
+    variance, mean = (1.0, 0.0) if mean_is_latent(likelihood) else _LATENT_PRIOR
+    return GeneralizedGP(_kernel(schema, variance), likelihood, mean=mean)
+
+
+def _kernel(schema: Schema, variance: float) -> AbstractKernel:
+    """Return a kernel of all columns, plus one of the treatment, plus a linear one of the numbers.
+
+    The second is an effect that all rows share. Without it the effect in rows without overlap would tend to 0. The
+    third keeps apart the slopes of columns that are correlated.
+    """
+    joint = default_kernel(schema, variance=variance)
+    if schema.num_features == 1:
+        return joint
+    both = joint + default_kernel(schema.select(schema.feature_names[:1]), variance=variance)
+    numbers = tuple(name for name in schema.feature_names if name not in schema.categories)
+    if not numbers:
+        return both
+    return both + (dist.HalfNormal(variance) * Linear(jnp.ones(len(numbers)))).on(numbers)

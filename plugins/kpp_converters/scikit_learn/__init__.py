@@ -1,0 +1,1 @@
+"""scikit-learn's kernel methods and Gaussian processes as functions and posteriors of kpp."""

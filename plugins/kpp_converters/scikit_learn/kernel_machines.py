@@ -1,0 +1,79 @@
+r"""Kernel ridge regression and support vector machines: :math:`f(x) = \sum_i \alpha_i k(x, x_i) + b`."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from kpp.functions import RKHSFunction
+from kpp.kernels import AbstractKernel
+from kpp_converters.scikit_learn.kernels import convert_gp_kernel, convert_metric
+from kpp_converters.scikit_learn.names import as_dense
+
+
+def from_kernel_ridge(ridge: Any) -> RKHSFunction:
+    """Return the function of a fitted KernelRidge."""
+    points = as_dense(ridge.X_fit_)
+    kernel = _kernel(ridge, points.shape[1], ridge.gamma)
+    return RKHSFunction(kernel, points, np.asarray(ridge.dual_coef_))
+
+
+def from_support_vectors(machine: Any) -> RKHSFunction:
+    """Return the function of a fitted SVR or NuSVR, or the decision function of an SVC or NuSVC.
+
+    Several classes have one output per pair of classes, as ``decision_function_shape="ovo"`` does.
+    """
+    if not isinstance(machine.kernel, str):
+        raise ValueError(_unknown_kernel(machine))
+    points = as_dense(machine.support_vectors_)
+    kernel = _kernel(machine, points.shape[1], machine._gamma)  # scikit-learn's only record of gamma="scale"
+    if not len(points):  # constant targets
+        return RKHSFunction(kernel, np.zeros((1, points.shape[1])), np.zeros(1), float(machine.intercept_[0]))
+    if len(getattr(machine, "classes_", ())) > 2:
+        return RKHSFunction(kernel, points, _pairwise_coefficients(machine), np.asarray(machine.intercept_))
+    return RKHSFunction(kernel, points, as_dense(machine.dual_coef_)[0], float(machine.intercept_[0]))
+
+
+def _pairwise_coefficients(machine: Any) -> Float[np.ndarray, "n pairs"]:
+    """Return the coefficients of the support vectors in the function of each pair of classes.
+
+    The support vectors are sorted by class. A vector of class a has a row of ``dual_coef_`` for each other class b:
+    row b - 1 if a < b, and row b if a > b.
+    """
+    if machine.decision_function_shape != "ovo":
+        raise ValueError(
+            f"a {type(machine).__name__} with {len(machine.classes_)} classes votes between pairs of them, which is "
+            "not an RKHS function; set_params(decision_function_shape='ovo') makes its decision function one function "
+            "per pair, which is converted, without a new fit"
+        )
+    dual, ends = as_dense(machine.dual_coef_), np.cumsum(machine.n_support_)
+    of_class = [slice(end - number, end) for end, number in zip(ends, machine.n_support_, strict=True)]
+    columns = []
+    for first, second in itertools.combinations(range(len(of_class)), 2):
+        column = np.zeros(dual.shape[1])
+        column[of_class[first]] = dual[second - 1, of_class[first]]
+        column[of_class[second]] = dual[first, of_class[second]]
+        columns.append(column)
+    return np.stack(columns, axis=1)
+
+
+def _kernel(estimator: Any, num_features: int, gamma: Any) -> AbstractKernel:
+    """Return the kernel that the parameters of an estimator describe."""
+    kernel = estimator.kernel
+    if isinstance(kernel, str):
+        gamma = None if gamma is None else float(gamma)
+        degree, offset = float(estimator.degree), float(estimator.coef0)
+        return convert_metric(kernel, num_features, gamma=gamma, degree=degree, coef0=offset)
+    if type(kernel).__module__ == "sklearn.gaussian_process.kernels":
+        return convert_gp_kernel(kernel, num_features)
+    raise ValueError(_unknown_kernel(estimator))
+
+
+def _unknown_kernel(estimator: Any) -> str:
+    return (
+        f"the `kernel` {estimator.kernel!r} of this {type(estimator).__name__} is a function, whose form is not known; "
+        "give the kernel by name, or build kpp.RKHSFunction from a kpp kernel and the dual coefficients"
+    )

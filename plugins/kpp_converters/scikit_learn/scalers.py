@@ -1,0 +1,34 @@
+"""scikit-learn's scalers as affine transformations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+
+def center_and_scale(scaler: Any) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
+    """Return c and s of a scaler that maps x to (x - c) / s: numbers, or one per feature, (d,).
+
+    Args:
+        scaler: A fitted StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler, or a FunctionTransformer without
+            functions, which changes nothing.
+
+    Returns:
+        The center and the scale, or None if the scaler has another type, or clips.
+    """
+    name = type(scaler).__name__ if type(scaler).__module__.startswith("sklearn.") else None
+    if name == "StandardScaler":
+        center, scale = scaler.mean_ if scaler.with_mean else None, scaler.scale_
+    elif name == "RobustScaler":
+        center, scale = scaler.center_, scaler.scale_
+    elif name == "MaxAbsScaler":
+        center, scale = None, scaler.scale_
+    elif name == "MinMaxScaler" and not scaler.clip:
+        center, scale = -scaler.min_ / scaler.scale_, 1.0 / scaler.scale_
+    elif name == "FunctionTransformer" and scaler.func is None and scaler.inverse_func is None:
+        center, scale = None, None
+    else:
+        return None
+    return np.asarray(0.0 if center is None else center), np.asarray(1.0 if scale is None else scale)

@@ -1,0 +1,168 @@
+"""`explain_to_store`: an explanation of very many rows, written block by block, which goes on after an interruption."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+import xarray as xr
+
+from kpp.api import ExplainRequest
+from kpp.batching import progress_bar
+from kpp.explanations import AbstractExplainer, Explanation, describe_key, is_fit
+from kpp.games import AbstractValueFunction
+from kpp.lazy import BlockTask, Layout, complete_all, first_block, read_blocks, run_block
+from kpp.storage import zarr_store
+from kpp.tables import as_table
+from kpp.typing import RngKey
+from kpp_study.jobs.store import JobStore
+
+
+@runtime_checkable
+class Units(Protocol):
+    """A conversion between the units of a table and those of a predictor."""
+
+    def points(self, table: Any) -> Any:
+        """Return rows in the units of the predictor."""
+
+    def explanation(self, explanation: Explanation, table: Any) -> Explanation:
+        """Return an explanation of rows in the units of the table."""
+
+
+def explain_to_store(
+    predictor: object,
+    x: object,
+    path: str | os.PathLike[str],
+    *,
+    rows_per_block: int = 4096,
+    explainer: str | AbstractExplainer = "rkhs-shap",
+    value_function: str | AbstractValueFunction | None = None,
+    rng_key: RngKey | None = None,
+    data_name: str | None = None,
+    show_progress: bool = True,
+    units: Units | None = None,
+    **options: object,
+) -> Explanation:
+    """Explain the rows of a table, block by block, into a Zarr store.
+
+    If the store is there from an interrupted run of the same job, its blocks are kept and only the others are computed.
+    The result is the same, bit for bit, as without the interruption. The store holds the parameters of the job, and a
+    job with another one is refused. The blocks are computed by the Dask client of this process if there is one, and
+    else in threads; all workers must see the folder under the same path.
+
+    Args:
+        predictor: What is explained; see `kpp.explain`.
+        x: A Dask array (n, d), a Dask data frame, or an `xarray.DataArray` with chunks.
+        path: The folder of the store, which ends in .zarr.
+        rows_per_block: The number of rows that a task explains and a file of the store holds.
+        explainer: As for `kpp.explain`.
+        value_function: As for `kpp.explain`.
+        rng_key: As for `kpp.explain`; the key of block b is ``jax.random.fold_in(rng_key, b)``.
+        data_name: A text by which a later run recognizes the data. By default it is Dask's token, which stays the same
+            for the same array in memory and for files that are not touched.
+        show_progress: Whether to show a progress bar of the blocks.
+        units: The conversion of units, if `x` and the explanation shall be in others than those of the predictor; the
+            fit of a study has one (`kpp_study.study.StudyFit`).
+        **options: As for `kpp.explain`.
+
+    Returns:
+        The explanation, whose arrays are read from the store when they are needed.
+
+    Raises:
+        ImportError: If dask or zarr are not installed.
+        OSError: If a block cannot be written, such as on a full disk. The finished blocks stay.
+        RuntimeError: If the scheduler is gone. The finished blocks stay.
+        ValueError: If the data are bad, or `path` holds something else or another job.
+    """
+    zarr_store.needed()
+    target = Path(path)
+    if not zarr_store.is_store(target):
+        raise ValueError(f"`path` must end in .zarr, got {str(target)!r}")
+    if units is not None and "background" in options:
+        options["background"] = units.points(options["background"])
+    request = ExplainRequest(predictor, explainer, value_function, dict(options)).quiet()
+    explain = request.dataset if units is None else functools.partial(_in_units, request, units)
+    job = _describe(request, x, rng_key, rows_per_block, data_name)
+    job |= {} if units is None else {"units": _fingerprint(units, "units")}
+    store = JobStore.find(target, job)
+    blocks = read_blocks(as_table(x), rows_per_block)
+    if store is None:
+        task, first = first_block(explain, blocks, rng_key, request.columns)
+        store = JobStore.create(target, first, blocks, job)
+    else:
+        key = jax.random.key(0) if rng_key is None and "rng_key" in store.layout().attrs else rng_key
+        task = BlockTask(explain, key, request.columns)
+    _explain_others(task, blocks, store, show_progress)
+    return Explanation.load(target)
+
+
+def _in_units(request: ExplainRequest, units: Units, rows: Any, rng_key: RngKey | None) -> xr.Dataset:
+    """Return the dataset of the explanation of some rows, both in other units than those of the predictor."""
+    return units.explanation(request.explain(units.points(rows), rng_key), rows).dataset
+
+
+def _explain_others(task: BlockTask, blocks: Any, store: JobStore, show_progress: bool) -> None:
+    """Compute and write the blocks that are not done."""
+    from dask.delayed import delayed
+
+    done = store.done()
+    shared = [delayed(thing, traverse=False) for thing in (task, store, store.layout())]
+    places = enumerate(zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True))
+    writes = [
+        delayed(_run_and_write)(*shared, piece, number, start, length, blocks.size)
+        for number, (piece, start, length) in places
+        if not done[number]
+    ]
+    with progress_bar(len(done), "explain", show=show_progress) as bar:
+        bar.update(int(done.sum()))
+        complete_all(writes, bar.update, "what is finished stays, and the same call goes on from there")
+
+
+def _run_and_write(
+    task: BlockTask, store: JobStore, layout: Layout, block: Any, number: int, start: int, length: int, size: int
+) -> None:
+    """Explain a block and store it."""
+    where = f"block {number} (rows {start} to {start + length - 1})"
+    store.write(layout.arrays(run_block(task, block, number, start, size), length, where), number, start)
+
+
+def _describe(
+    request: ExplainRequest, x: object, rng_key: RngKey | None, rows_per_block: int, data_name: str | None
+) -> dict[str, str]:
+    """Return all that decides the numbers of a job, each by its name."""
+    from dask.base import tokenize
+
+    job = {
+        "predictor": _fingerprint(request.predictor, "predictor"),
+        "x": data_name or str(tokenize(x)),
+        "rows_per_block": str(rows_per_block),
+        "explainer": _fingerprint(request.explainer, "explainer"),
+        "value_function": _fingerprint(request.value_function, "value_function"),
+        "rng_key": "None" if rng_key is None else str(describe_key(rng_key)),
+        "precision": "float64" if jax.config.jax_enable_x64 else "float32",
+        **{f"version of {name}": importlib.metadata.version(name) for name in ("kpp", "jax", "numpy")},
+    }
+    return job | {name: _fingerprint(value, name) for name, value in request.options.items()}
+
+
+def _fingerprint(value: Any, name: str) -> str:
+    """Return a short text that is the same for the same value in another process."""
+    import joblib
+
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return repr(value)
+    if is_fit(value) and hasattr(value, "draws"):  # not its ArviZ groups, which hold when it was made
+        value = [getattr(value, part, None) for part in ("model", "schema", "data", "draws")]
+    try:
+        return str(joblib.hash(jax.tree.map(_as_numpy, value)))
+    except Exception as error:  # pickle raises errors of many types
+        raise TypeError(f"`{name}` cannot be recognized by a later run of the job: {error}") from error
+
+
+def _as_numpy(leaf: Any) -> Any:
+    return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf

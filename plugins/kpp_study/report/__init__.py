@@ -1,0 +1,1 @@
+"""Reports: one self-contained HTML file on a study or on an explanation."""

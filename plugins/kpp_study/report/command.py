@@ -1,0 +1,55 @@
+"""`kpp report`: the report of a saved explanation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("report")
+@click.argument("explanation", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="The HTML file to write; by default EXPLANATION with the ending .html.",
+)
+@click.option("--title", help="The title of the report; by default it names the target.")
+@click.option("--overwrite", is_flag=True, help="Replace the output file if it exists.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")
+def report(explanation: Path, output: Path | None, title: str | None, overwrite: bool, debug: bool) -> None:
+    """Write an HTML report on a saved explanation.
+
+    EXPLANATION is a netCDF file or a Zarr store of `kpp.Explanation.save`, such as the explanation.nc of a study. The
+    report is one file, which needs no network. Errors are reported in one line, with exit code 2.
+    """
+    output = explanation.with_suffix(".html") if output is None else output
+    try:
+        _write(explanation, output, title, overwrite)
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        if debug:
+            raise
+        click.echo(f"kpp report: {' '.join(str(error).split())}", err=True)
+        raise click.exceptions.Exit(2) from error
+    click.echo(f"Done. The report is {output}")
+
+
+def _write(path: Path, output: Path, title: str | None, overwrite: bool) -> None:
+    from kpp.explanations import Explanation
+    from kpp.files import replace_when_complete
+    from kpp_study.report.explanation_report import render_explanation
+
+    if output.is_dir():
+        raise ValueError(f"--output {str(output)!r} is a folder; give the name of a file, such as report.html")
+    if output.exists() and not overwrite:
+        raise ValueError(f"--output {str(output)!r} exists; add --overwrite to replace it")
+    try:
+        explanation = Explanation.load(path)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. EXPLANATION must be a file of `kpp.Explanation.save`, such as explanation.nc"
+        ) from error
+    page = render_explanation(explanation, title=title)
+    with replace_when_complete(output) as partial:
+        partial.write_text(page, encoding="utf-8")

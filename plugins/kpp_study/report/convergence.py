@@ -1,0 +1,231 @@
+"""Convergence of the sampler: R-hat, effective sample sizes and divergences, with a verdict in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+#: The bounds of the verdicts. R-hat below 1.01 and 400 effective draws: Vehtari et al. (2021), "Rank-normalization,
+#: folding, and localization", Bayesian Analysis 16(2), section 4. With R-hat up to 1.05 and at least 100 effective
+#: draws, posterior means are usable, tails less so.
+GOOD_RHAT, USABLE_RHAT = 1.01, 1.05
+GOOD_ESS, USABLE_ESS = 400, 100
+_FEWEST_DRAWS = 4  # of a chain, for R-hat of its halves
+_ONE_VALUE = "one best value"  # the verdict on hyperparameters at their mode, or of a single draw
+_LONGEST = 20  # numbers of a site that are listed one by one
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One scalar parameter of the posterior.
+
+    Attributes:
+        name: The site, with the coordinates of an entry of a vector: ``kernel.lengthscale[bmi]``.
+        mean: The posterior mean.
+        sd: The posterior standard deviation.
+        lower: The lower end of the 90% equal-tailed interval.
+        upper: The upper end of the interval.
+        rhat: R-hat, NaN if it is not defined (one draw).
+        ess_bulk: The effective sample size of the bulk, NaN if it is not defined.
+        ess_tail: The effective sample size of the tails, NaN if it is not defined.
+        verdict: "good", "usable" or "not converged"; empty if there is nothing to judge.
+    """
+
+    name: str
+    mean: float
+    sd: float
+    lower: float
+    upper: float
+    rhat: float
+    ess_bulk: float
+    ess_tail: float
+    verdict: str
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Both ends of the interval."""
+        return self.lower, self.upper
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """The verdict on a posterior.
+
+    Attributes:
+        parameters: All scalar parameters. The numbers of a long site are one entry, without mean and interval, with
+            the largest R-hat and the smallest effective sample sizes.
+        num_chains: The number of chains.
+        num_draws: The number of draws per chain.
+        divergences: The number of divergent transitions, None for inferences without transitions.
+        long_sites: The long sites, with their sizes. They are among the parameters only if they are judged.
+        verdict: The worst verdict of all parameters; without one, what the draws are.
+        sentence: The meaning of the verdict, for a reader who does not know these statistics.
+    """
+
+    parameters: tuple[Parameter, ...]
+    num_chains: int
+    num_draws: int
+    divergences: int | None
+    long_sites: tuple[str, ...]
+    verdict: str
+    sentence: str
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether R-hat and effective sample sizes say something about the draws."""
+        return any(parameter.verdict for parameter in self.parameters)
+
+    @property
+    def is_one_value(self) -> bool:
+        """Whether each parameter has one value only."""
+        return self.verdict == _ONE_VALUE
+
+    @property
+    def max_rhat(self) -> float:
+        """The largest R-hat."""
+        return _extreme(np.max, [parameter.rhat for parameter in self.parameters])
+
+    @property
+    def min_ess(self) -> float:
+        """The smallest effective sample size, of bulk and tails."""
+        both = [value for parameter in self.parameters for value in (parameter.ess_bulk, parameter.ess_tail)]
+        return _extreme(np.min, both)
+
+
+def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, approximates: bool) -> Convergence:
+    """Assess the convergence of the draws of a posterior, whose variables lead with (chain, draw).
+
+    The variable ``diverging`` of `sample_stats`, if present, marks divergences. Draws from a fitted approximation
+    (`kpp.inference.AbstractInference.approximates`) are not judged: they are independent, so R-hat carries no
+    information.
+    """
+    chains, draws = posterior.sizes.get("chain", 1), posterior.sizes.get("draw", 1)
+    judged = not approximates and draws >= _FEWEST_DRAWS
+    diagnostics = _diagnostics(posterior) if judged else {}
+    listed = hyperparameters(posterior)
+    long = posterior.drop_vars(list(listed.data_vars))
+    parameters = [_parameter(name, values, diagnostics) for name, values in flatten(listed).items()]
+    if judged:
+        parameters += [_whole_site(str(name), values, diagnostics) for name, values in long.data_vars.items()]
+    divergences = None
+    if judged and sample_stats is not None and "diverging" in sample_stats:
+        divergences = int(sample_stats["diverging"].sum())
+    count = sum(values[0, 0].size for values in _with_draws_first(posterior).values())
+    verdict = _overall([parameter.verdict for parameter in parameters], divergences) if count else "no parameters"
+    if not verdict:
+        is_fixed = all(parameter.sd == 0 for parameter in parameters)
+        verdict = _ONE_VALUE if is_fixed else "approximate" if approximates else "too few draws"
+    long_sites = tuple(_sized(str(name), values) for name, values in long.data_vars.items())
+    sentence = _sentence(verdict, divergences, count)
+    return Convergence(tuple(parameters), chains, draws, divergences, long_sites, verdict, sentence)
+
+
+def hyperparameters(dataset: xr.Dataset) -> xr.Dataset:
+    """Return the sites of a group with few numbers or one number for each feature, without latent values."""
+    return dataset[[name for name, values in _with_draws_first(dataset).items() if not _is_long(values)]]
+
+
+def _is_long(values: xr.DataArray) -> bool:
+    return values[0, 0].size > _LONGEST and not str(values.dims[-1]).endswith("feature")
+
+
+def _sized(name: str, values: xr.DataArray) -> str:
+    return f"{name} ({values[0, 0].size} numbers)"
+
+
+def _with_draws_first(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
+    lead = [dim for dim in ("chain", "draw", "prior_chain", "prior_draw") if dim in dataset.dims]
+    return {str(name): values.transpose(*lead, ...) for name, values in dataset.data_vars.items()}
+
+
+def flatten(dataset: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return every scalar of a group by name, each of shape (chain, draw)."""
+    entries = {}
+    for name, values in _with_draws_first(dataset).items():
+        for index in np.ndindex(values.shape[2:]):
+            entries[_entry_name(name, values, index)] = values.values[(..., *index)]
+    return entries
+
+
+def _entry_name(name: str, values: xr.DataArray, index: tuple[int, ...]) -> str:
+    if not index:
+        return name
+    labels = [str(values.coords[dim].values[i]) if dim in values.coords else str(i)
+              for dim, i in zip(values.dims[2:], index, strict=True)]  # fmt: skip
+    return f"{name}[{', '.join(labels)}]"
+
+
+def _diagnostics(posterior: xr.Dataset) -> dict[str, dict[str, float]]:
+    import arviz
+
+    with np.errstate(divide="ignore", invalid="ignore"):  # R-hat of equal draws is 0 / 0
+        tables = {
+            "rhat": arviz.rhat(posterior),
+            "ess_bulk": arviz.ess(posterior, method="bulk"),
+            "ess_tail": arviz.ess(posterior, method="tail"),
+        }
+    spread = {key: table.expand_dims(chain=1, draw=1) for key, table in tables.items()}
+    return {key: {name: float(value[0, 0]) for name, value in flatten(table).items()} for key, table in spread.items()}
+
+
+def _parameter(name: str, values: np.ndarray, diagnostics: Mapping[str, Mapping[str, Any]]) -> Parameter:
+    numbers = {key: diagnostics[key][name] if diagnostics else np.nan for key in ("rhat", "ess_bulk", "ess_tail")}
+    lower, upper = np.quantile(values, [0.05, 0.95])
+    verdict = _verdict(**numbers) if diagnostics else ""
+    # Equal draws differ from their mean by rounding errors.
+    sd = float(values.std()) if np.ptp(values) > 0 else 0.0
+    return Parameter(name, float(values.mean()), sd, float(lower), float(upper), **numbers, verdict=verdict)
+
+
+def _whole_site(name: str, values: xr.DataArray, diagnostics: Mapping[str, Mapping[str, float]]) -> Parameter:
+    """Return the worst diagnostics of the numbers of a site."""
+    entries = flatten(values.to_dataset(name=name))
+    rhat = max(diagnostics["rhat"][entry] for entry in entries)
+    bulk, tail = (min(diagnostics[key][entry] for entry in entries) for key in ("ess_bulk", "ess_tail"))
+    unknown = (float("nan"),) * 4
+    return Parameter(_sized(name, values), *unknown, rhat, bulk, tail, _verdict(rhat, bulk, tail))
+
+
+def _verdict(rhat: float, ess_bulk: float, ess_tail: float) -> str:
+    ess = min(ess_bulk, ess_tail)
+    if rhat < GOOD_RHAT and ess > GOOD_ESS:
+        return "good"
+    return "usable" if rhat < USABLE_RHAT and ess > USABLE_ESS else "not converged"
+
+
+def _overall(verdicts: list[str], divergences: int | None) -> str:
+    for verdict in ("not converged", "usable", "good"):
+        if verdict in verdicts:
+            return "usable" if verdict == "good" and divergences else verdict
+    return ""
+
+
+def _sentence(verdict: str, divergences: int | None, count: int) -> str:
+    told = {
+        "no parameters": "All hyperparameters are fixed, so there was nothing to sample.",
+        _ONE_VALUE: "The hyperparameters are one best value each; their uncertainty is not part of these results.",
+        "approximate": "The draws come from a fitted approximation of the posterior and are independent of each "
+        "other, so they have no R-hat and no effective sample size, and this report cannot say how good the "
+        "approximation is. An inference that samples the posterior itself, such as NUTS, can be judged.",
+        "too few draws": f"The chains are shorter than {_FEWEST_DRAWS} draws, so their convergence cannot be judged.",
+        "good": f"All {count} parameters have converged: the chains agree and there are enough independent draws.",
+        "usable": f"All {count} parameters are usable: means and standard deviations can be trusted, the tails less "
+        "so. More draws would sharpen them.",
+        "not converged": "At least one parameter has not converged. Do not trust these results yet: run longer chains, "
+        "or reconsider the priors.",
+    }[verdict]
+    if divergences:
+        told += (
+            f" The sampler diverged {divergences} times, so parts of the posterior may be missing: raise "
+            "`target_accept` in [inference]."
+        )
+    return told
+
+
+def _extreme(choose: Any, values: list[float]) -> float:
+    finite = [value for value in values if np.isfinite(value)]
+    return float(choose(finite)) if finite else float("nan")

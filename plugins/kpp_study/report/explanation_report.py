@@ -1,0 +1,99 @@
+"""The report of an explanation alone: one HTML file."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kpp.explanations import Explanation
+from kpp_study.report.explained import explained_part, importance
+from kpp_study.report.images import figure_style
+from kpp_study.report.numbers import number, short_name
+from kpp_study.report.pages import render
+from kpp_study.report.sentences import explained
+
+_SECTIONS = (("explanation", "Explanation"), ("instances", "Single predictions"), ("made", "How it was made"))
+
+
+def render_explanation(explanation: Explanation, *, title: str | None = None) -> str:
+    """Write the report of an explanation as HTML, in one file without a network.
+
+    Args:
+        explanation: The explanation, with draws, with a Gaussian law, or with plain values.
+        title: The title of the report; by default it names the target, if the explanation does.
+
+    Returns:
+        The text of the HTML file. Any text in the explanation is escaped.
+
+    Raises:
+        ValueError: If it has no instances.
+    """
+    if not len(explanation):
+        raise ValueError("`explanation` must have at least one instance, got none")
+    target = explanation.attrs.get("target")
+    with figure_style():
+        part = explained_part(
+            explanation,
+            sentence=explained(explanation),
+            value_unit=_value_unit(explanation),
+            waterfalls=range(len(explanation)),
+        )
+    page = {
+        "title": title or (f"Explanation of {target}" if target else "Explanation of predictions"),
+        "created": _today(),
+        "version": importlib.metadata.version("kpp"),
+        "sections": _SECTIONS,
+        "glance": _glance(explanation),
+        "provenance": list(_provenance(explanation).items()),
+        "source": explanation.attrs.get("study", ""),
+    }
+    return render("explanation.html.j2", {**page, **part})
+
+
+def _value_unit(explanation: Explanation) -> str:
+    target = explanation.attrs.get("target")
+    if explanation.attrs.get("scale") == "probability":
+        return f"probability of {target}" if target else "probability"
+    return "in the unit of the predictions"  # which is not recorded: a target, or a latent function of labels
+
+
+def _glance(explanation: Explanation) -> list[dict[str, str]]:
+    predictions = explanation.mean().predictions.values
+    strongest = importance(explanation)[0]
+    features = len(explanation.feature_names)
+    return [
+        {"label": "Explained rows", "value": str(len(explanation)), "note": ""},
+        {"label": "Features", "value": str(features), "note": ""},
+        {
+            "label": "Predictions",
+            "value": f"{number(float(predictions.min()))} to {number(float(predictions.max()))}",
+            "note": f"mean {number(float(np.mean(predictions)))}",
+        },
+        {
+            "label": "Most important",
+            "value": short_name(strongest.name),
+            "note": f"moves a prediction by {number(strongest.mean)} on average",
+        },
+    ]
+
+
+def _provenance(explanation: Explanation) -> Mapping[str, Any]:
+    """Return the recorded facts that are short."""
+    sizes = [f"{size} {dim}s" if size != 1 else f"1 {dim}" for dim, size in explanation.values.sizes.items()]
+    facts: dict[str, Any] = {"contributions": ", ".join(sizes)}
+    for name, value in explanation.attrs.items():
+        if name not in ("levels", "study", "data", "versions") and isinstance(value, (str, int, float, bool)):
+            facts[str(name).replace("_", " ")] = f"{value:.6g}" if isinstance(value, float) else value
+    versions = explanation.attrs.get("versions", {})
+    if isinstance(versions, Mapping) and versions:
+        facts["software"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return facts
+
+
+def _today() -> str:
+    today = datetime.date.today()
+    return f"{today.day} {today:%B %Y}"

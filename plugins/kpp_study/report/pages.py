@@ -1,0 +1,48 @@
+"""Pages as one HTML file: templates, the style and the script, which is the only one that a page allows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.resources
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from kpp_study.report import numbers
+
+
+def render(template: str, page: Mapping[str, Any]) -> str:
+    """Fill a template of this folder; every value that is not `Markup` is escaped.
+
+    The page has a content security policy with the digest of our script, so that a browser runs no other script.
+    """
+    script = _text("rows.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    own = {"style": Markup(_text("style.css")), "script": Markup(script), "script_digest": digest}
+    return _environment().get_template(template).render({**page, **own})
+
+
+def _text(name: str) -> str:
+    return importlib.resources.files("kpp_study.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("kpp_study.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("number", "short", "fixed", "interval", "percent", "short_name")
+    environment.filters |= {name: getattr(numbers, name) for name in names}
+    environment.filters["breakable"] = _breakable
+    return environment
+
+
+def _breakable(name: str) -> Markup:
+    """Return a name whose line may end after each underscore, and not only where the space ends."""
+    return escape(name).replace("_", Markup("_<wbr>"))

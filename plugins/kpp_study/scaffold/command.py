@@ -1,0 +1,95 @@
+"""`kpp new`: the command line of new studies and plugins."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+_INFERENCE = """quick (the default: Laplace's approximation, or NaturalGradient for more than 1000 rows with labels), or
+full (NUTS)."""
+
+
+@click.group("new")
+def new() -> None:
+    """Write a study file or a plugin to begin with."""
+
+
+@new.command("study")
+@click.argument("data", required=False)
+@click.option("--target", help="The column to predict.")
+@click.option("--task", help="regression or classification; by default what the target suggests.")
+@click.option("--features", help='The columns to predict from, such as "a,b,c"; by default all that can be used.')
+@click.option("--inference", help=_INFERENCE)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    default=Path("study.toml"),
+    show_default=True,
+    help="The study file to write.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Ask nothing: take the defaults of all that is not given.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing study file.")
+def study(
+    data: str | None,
+    target: str | None,
+    task: str | None,
+    features: str | None,
+    inference: str | None,
+    output: Path,
+    yes: bool,
+    overwrite: bool,
+) -> None:
+    """Write a study file with comments for a table.
+
+    DATA is a CSV or Parquet file. In a terminal, the command asks for what is not given. The file runs unchanged by
+    `kpp run`; columns that cannot be used are left out, and a comment says why.
+    """
+    from kpp_study.scaffold.new_study import StudyAnswers, choose_study, write_study
+    from kpp_study.study.dialect import dialect_keys
+    from kpp_study.study.errors import StudyError
+
+    try:
+        if output.exists() and not overwrite:
+            raise StudyError(f"--output: {str(output)!r} exists; add --overwrite to replace it")
+        answers = StudyAnswers(data, target, task, features, inference)
+        choices = choose_study(answers, ask=not yes and is_terminal())
+        write_study(choices, output)
+    except StudyError as error:
+        click.echo(f"kpp new study: {error}", err=True)
+        raise click.exceptions.Exit(2) from error
+    click.echo(f"Wrote {output}: {choices.task} of {choices.target!r} on {len(choices.features)} features.")
+    for key, value in dialect_keys(choices.dialect).items():
+        click.echo(f"The table shows {key} = {value}, which the file says.")
+    for column in choices.left_out:
+        click.echo(f"Left out: {column.name!r} {column.reason}")
+    click.echo(f"Next: kpp run {shlex.quote(str(output))}")
+
+
+@new.command("plugin")
+@click.argument("name")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="The folder to write, new or empty; by default kpp-NAME."
+)
+def plugin(name: str, output: Path | None) -> None:
+    """Write a plugin with examples of its classes and their tests.
+
+    For the NAME waves, the distribution is kpp-waves and the package kpp_waves.
+    """
+    from kpp_study.scaffold.plugin import write_plugin
+
+    try:
+        folder = write_plugin(name, output)
+    except (ValueError, OSError) as error:
+        click.echo(f"kpp new plugin: {error}", err=True)
+        raise click.exceptions.Exit(2) from error
+    click.echo(f"Wrote the plugin kpp-{name.replace('_', '-')} to {folder}")
+    click.echo(f"Next: cd {shlex.quote(str(folder))} && pip install -e '.[test]' && pytest")
+
+
+def is_terminal() -> bool:
+    """Return whether somebody can answer questions."""
+    return sys.stdin.isatty()

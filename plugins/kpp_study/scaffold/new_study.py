@@ -1,0 +1,185 @@
+"""A new study file: from the answers to a few questions, or from options, to the file."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import pandas as pd
+
+from kpp.files import expand_user
+from kpp_study.scaffold.columns import (
+    CLASSIFICATION,
+    REGRESSION,
+    Column,
+    Unusable,
+    describe,
+    holds_codes,
+    possible_task,
+)
+from kpp_study.scaffold.study_file import FULL, QUICK, StudyChoices, study_text
+from kpp_study.study.dialect import DROP, PLAIN, TableFormat, seen_dialect
+from kpp_study.study.errors import StudyError
+from kpp_study.study.files import check_columns, read_table
+
+_ALL = "all"
+# Rows are left out if columns lack at most this share of their values, and at most twice as many rows lack one.
+_FEW = 0.05
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class StudyAnswers:
+    """Answers that are known before any question; None for those that are not.
+
+    Attributes:
+        data: The path of the table.
+        target: The column to predict.
+        task: "regression" or "classification".
+        features: The names of the features with commas between, or "all".
+        inference: "quick" or "full".
+    """
+
+    data: str | None = None
+    target: str | None = None
+    task: str | None = None
+    features: str | None = None
+    inference: str | None = None
+
+
+def choose_study(answers: StudyAnswers, *, ask: bool) -> StudyChoices:
+    """Collect all that a study file needs.
+
+    Args:
+        answers: The known answers.
+        ask: Whether to ask for the others in the terminal; if not, they take their defaults.
+
+    Returns:
+        The choices.
+
+    Raises:
+        StudyError: If an answer is invalid, or the data or the target is missing and must not be asked for.
+    """
+    path, table, dialect = _answer(
+        answers.data, _read_data, "The table, a CSV or Parquet file", missing="DATA", ask=ask
+    )
+    if ask and answers.target is None:
+        click.echo(f"{path.name} has {len(table)} rows and the columns {', '.join(table.columns)}")
+
+    def read_target(name: str) -> str:
+        check_columns(table, [name], "--target", path)
+        possible_task(table[name])
+        return name
+
+    target = _answer(answers.target, read_target, "The column to predict", missing="--target", ask=ask)
+    task = _answer(
+        answers.task,
+        lambda text: possible_task(table[target], _one_of(text, (REGRESSION, CLASSIFICATION), "--task")),
+        f"The task, {REGRESSION} or {CLASSIFICATION}",
+        default=possible_task(table[target]),
+        ask=ask,
+    )
+    columns = [describe(table[name]) for name in table.columns if name != target]
+    features, left_out = _answer(
+        answers.features,
+        lambda text: _choose_features(text, columns, path),
+        f"The features, with commas between, or {_ALL}",
+        default=_ALL,
+        ask=ask,
+    )
+    inference = _answer(
+        answers.inference,
+        lambda text: _one_of(text, (QUICK, FULL), "--inference"),
+        f"The inference, {QUICK} (Laplace's approximation) or {FULL} (NUTS)",
+        default=QUICK,
+        ask=ask,
+    )
+    num_different = len(table[[feature.name for feature in features]].drop_duplicates())
+    codes = task == CLASSIFICATION and holds_codes(table[target])
+    return StudyChoices(path, target, task, features, left_out, inference, len(table), num_different, dialect, codes)
+
+
+def write_study(choices: StudyChoices, output: Path) -> None:
+    """Write a study file.
+
+    Raises:
+        StudyError: If it cannot be written.
+    """
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(study_text(choices, output), encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"--output: {str(output)!r} can't be written: {error.strerror or error}") from error
+
+
+def _answer(
+    given: str | None,
+    read: Callable[[str], Answer],
+    question: str,
+    *,
+    ask: bool,
+    default: str | None = None,
+    missing: str = "",
+) -> Answer:
+    """Read a known answer, else ask for one until it is valid, else read the default."""
+    if given is not None:
+        return read(given)
+    if ask:
+        return click.prompt(question, default=default, value_proc=lambda text: _or_ask_again(read, text))
+    if default is None:
+        raise StudyError(f"{missing} is missing: kpp new study DATA --target COLUMN; without --yes, a terminal asks")
+    return read(default)
+
+
+def _or_ask_again(read: Callable[[str], Answer], text: str) -> Answer:
+    try:
+        return read(text.strip())
+    except StudyError as error:
+        raise click.UsageError(str(error)) from error  # click shows it and asks again
+
+
+def _read_data(text: str) -> tuple[Path, pd.DataFrame, TableFormat]:
+    """Read a table in the dialect that it shows, without the rows that lack values if they are few."""
+    path = expand_user(Path(text))
+    dialect = seen_dialect(path) if path.is_file() and ".csv" in path.name.lower() else PLAIN
+    table = read_table(path, "DATA", dialect)
+    few = table.columns[table.isna().mean() <= _FEW].tolist()
+    complete = table.dropna(subset=few)
+    if len(complete) < len(table) and len(complete) >= (1 - 2 * _FEW) * len(table):
+        table, dialect = complete.reset_index(drop=True), dataclasses.replace(dialect, missing=DROP)
+    return path, table, dialect
+
+
+def _one_of(text: str, choices: Sequence[str], option: str) -> str:
+    if text not in choices:
+        raise StudyError(f"{option} must be {' or '.join(choices)}, got {text!r}")
+    return text
+
+
+def _choose_features(
+    text: str, columns: Sequence[Column | Unusable], path: Path
+) -> tuple[list[Column], list[Unusable]]:
+    """Divide the columns into features and others; a column that was asked for by name must be usable."""
+    usable = [column for column in columns if isinstance(column, Column)]
+    left_out = [column for column in columns if isinstance(column, Unusable)]
+    if text == _ALL:
+        if not usable:
+            reasons = "; ".join(f"{column.name!r} {column.reason}" for column in left_out)
+            raise StudyError(f"DATA: {path.name!r} has no column that can be a feature: {reasons or 'no other column'}")
+        return usable, left_out
+    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if not any(names):
+        raise StudyError(f"--features must name at least one column, or be {_ALL!r}, got {text!r}")
+    known = pd.DataFrame(columns=[column.name for column in columns])
+    check_columns(known, names, "--features", path)
+    for column in left_out:
+        if column.name in names:
+            raise StudyError(f"--features: the column {column.name!r} {column.reason}")
+    others = [Unusable(column.name, "was not chosen") for column in usable if column.name not in names]
+    return [column for column in usable if column.name in names], [*left_out, *others]

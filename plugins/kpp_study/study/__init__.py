@@ -1,0 +1,1 @@
+"""Studies: from a table and a TOML file to a fitted model, its explanation and a report."""

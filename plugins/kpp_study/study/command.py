@@ -1,0 +1,120 @@
+"""`kpp run`, `kpp predict` and `kpp schema`: the command line of studies."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import click
+
+
+@click.command("run")
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="The folder for the results, made if needed; by default STUDY-results in the current folder.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the results of an earlier study in that folder.")
+@click.option("--resume", is_flag=True, help="Go on from the finished fit of an interrupted run into that folder.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")
+def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: bool, debug: bool) -> None:
+    """Run a study: fit a model, explain it, write a report.
+
+    STUDY is a TOML file with the sections [data], [model], [inference] and [explainer]. The results are posterior.nc,
+    explanation.nc, fit.nc, summary.csv and report.html; they appear all together when the study is done. Errors in the
+    input are reported in one line, with exit code 2.
+    """
+    from kpp_study.study.errors import StudyError
+
+    output = output or Path(f"{study.stem}-results")
+    logging.basicConfig(format="kpp: %(message)s")
+    _set_up_jax()
+    try:
+        from kpp_study.study.config import load_study
+        from kpp_study.study.runner import run_study
+
+        config = load_study(study)
+        run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
+    except StudyError as error:
+        if debug:
+            raise
+        click.echo(f"kpp run: {' '.join(str(error).split())}", err=True)
+        raise click.exceptions.Exit(2) from error
+    except OSError as error:  # a full disk, for example
+        if debug:
+            raise
+        click.echo(f"kpp run: the results can't be written to {str(output)!r}: {error}", err=True)
+        raise click.exceptions.Exit(1) from error
+    if not quiet:
+        click.echo(f"Done. The report is {output / 'report.html'}")
+
+
+@click.command("predict")
+@click.argument("fit", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="The CSV file; by default DATA-predictions.csv.")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
+@click.option(
+    "--unseen",
+    type=click.Choice(["error", "prior"]),
+    default="error",
+    show_default=True,
+    help="For levels of a category that the study has not seen: refuse them, or predict from the prior.",
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")
+def predict(fit: Path, data: Path, output: Path | None, overwrite: bool, unseen: str, debug: bool) -> None:
+    """Predict the rows of DATA (CSV or Parquet) by the FIT of a study, in the units of its table.
+
+    FIT is the output folder of `kpp run`, or a file of `kpp.Fit.save`. DATA has the columns of the features; others
+    are ignored. The columns of the result are `prediction` (of two classes, the probability of the second),
+    `prediction_sd`, its standard deviation, and `observation_sd`, that of a new observation, as far as the model
+    provides them.
+    """
+    output = output or Path(f"{data.stem}-predictions.csv")
+    try:
+        if output.exists() and not overwrite:
+            raise ValueError(f"--output {str(output)!r} is there; add --overwrite to replace it")
+        _set_up_jax()
+        from kpp.files import replace_when_complete
+        from kpp_study.study.files import read_table
+        from kpp_study.study.study_fit import load_fit
+
+        predicted = load_fit(fit).predict(read_table(data, "DATA"), unseen=unseen)
+        with replace_when_complete(output) as partial:
+            predicted.to_csv(partial, index_label="row")
+    except (OSError, TypeError, ValueError) as error:
+        if debug:
+            raise
+        click.echo(f"kpp predict: {' '.join(str(error).split())}", err=True)
+        raise click.exceptions.Exit(1 if isinstance(error, OSError) else 2) from error
+    click.echo(f"Done. {len(predicted)} predictions are in {output}")
+
+
+@click.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of study files, with which editors complete and check them.
+
+    It holds the models, kernels and explainers of the installed plugins, so print it again after installing one.
+    """
+    import json
+
+    from kpp_study.study.schema import study_schema
+
+    click.echo(json.dumps(study_schema(), indent=2))
+
+
+def _set_up_jax() -> None:
+    """Turn on float64 and the compile cache; if the cache cannot be created, go on without it."""
+    import jax
+
+    from kpp.cache import enable_compile_cache
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        enable_compile_cache(os.environ.get("JAX_COMPILATION_CACHE_DIR"))
+    except ValueError as error:
+        logging.getLogger("kpp").warning("going on without a compile cache: %s", error)
