@@ -14,8 +14,8 @@ from scipy.special import expit
 import kpp
 from examples.coverage.simulations import Intervals, Simulation
 from kpp.kernels import RBF
-from kpp.preferences import Rankings, rank_items
-from kpp_models import GPGP, PGP, RankingGP, duel, sample_preferences
+from kpp.preferences import Rankings
+from kpp_models import GPGP, PGP, RankingGP, duel, rank_items, sample_preferences
 from kpp_pref_shap import PreferentialItems, PrefShap
 
 jax.config.update("jax_enable_x64", True)
