@@ -208,6 +208,6 @@ SIMULATIONS["counts"] = Simulation(
     LAW.format("counts have the rates exp(base + mean of the function over the bag)"),
     len(SIZES),
     measure_counts,
-    data_sets=100,
+    data_sets=60,
     known=WHOLE_NUMBERS,
 )
