@@ -207,7 +207,7 @@ REGRESSOR = "its default is `kpp.MAP`, which fixes the hyperparameters at one va
 SIMULATIONS = {
     **{f"prediction_{name}": of_dense("GPRegression", "narrow", NARROW_GP, name) for name in DENSE},
     **{f"prediction_wide_{name}": of_dense("GPRegression, wide priors,", "wide", WIDE_GP, name) for name in DENSE},
-    "prediction_many": of_numbers("GPRegression, wide priors, by `kpp.Laplace`", "wide", 80, LAPLACE),
+    "prediction_many": of_numbers("GPRegression, wide priors, 80 rows, by `kpp.Laplace`", "wide", 80, LAPLACE),
     "prediction_sines": of_numbers("GPRegression by `kpp.Laplace`, smooth function", "sines", 80, LAPLACE),
     "prediction_step": of_numbers("GPRegression by `kpp.Laplace`, step", "step", 80, LAPLACE, STEP),
     "prediction_regressor": of_numbers("`GPRegressor` with its defaults", "sines", 80, fit_regressor, REGRESSOR),

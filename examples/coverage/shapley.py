@@ -190,7 +190,7 @@ SIMULATIONS = {
     },
     **{
         f"shapley_{size}_{name}": simulation(
-            WIDE_REGRESSION, "wide", rows, WIDE_GP, name, known=WIDE_KNOWN.get(name, "")
+            f"{WIDE_REGRESSION} {rows} rows,", "wide", rows, WIDE_GP, name, known=WIDE_KNOWN.get(name, "")
         )
         for size, rows in {"wide": 20, "many": 80}.items()
         for name in DENSE
@@ -198,14 +198,14 @@ SIMULATIONS = {
     "shapley_natural_gradient": simulation(
         "30 inducing points", "wide", 80, INDUCING, "natural_gradient", known=INDUCED
     ),
-    "shapley_sines_few": simulation("GPRegression, sines,", "sines", 20, WIDE_GP, "laplace", FIXED, NO_EFFECT),
-    "shapley_sines": simulation("GPRegression, sines,", "sines", 80, WIDE_GP, "laplace", FIXED, NO_EFFECT),
+    "shapley_sines_few": simulation("GPRegression, sines, 20 rows,", "sines", 20, WIDE_GP, "laplace", FIXED, NO_EFFECT),
+    "shapley_sines": simulation("GPRegression, sines, 80 rows,", "sines", 80, WIDE_GP, "laplace", FIXED, NO_EFFECT),
     "shapley_step": simulation("GPRegression, a step,", "step", 80, WIDE_GP, "laplace", FIXED, STEP),
     **{
         f"shapley_labels_{name}": simulation("GPClassification", "labels", 20, LABELS, name, known=KNOWN.get(name, ""))
         for name in DENSE
     },
-    "shapley_labels_many": simulation("GPClassification", "labels", 80, LABELS, "laplace"),
+    "shapley_labels_many": simulation("GPClassification, 80 rows,", "labels", 80, LABELS, "laplace"),
     "shapley_labels_natural_gradient": simulation(
         "GPClassification, 30 inducing points,", "labels", 80, INDUCING_LABELS, "natural_gradient"
     ),
