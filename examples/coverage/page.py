@@ -24,7 +24,8 @@ fails if it is not.
   middle of an interval. A 90 % interval of a normal distribution is 3.3 errors wide.
 * Each row is measured again by `python -m examples.coverage NAME`, and all by `--all`. A row names the date and the
   commit of its run.
-* Where a share differs from the nominal one by more than 3 points, a sentence below the table says why, and what to do.
+* Where a share differs from the nominal one by more than 3 points and two standard errors, a sentence below the table
+  says why, and what to do. With few data sets the standard error is large: read such a row as a first look.
 
 A simulation answers for its own law only. `kpp.certify` measures the intervals of your own fit."""
 
