@@ -433,7 +433,7 @@ def _taken(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
     )
 
 
-def _unknown(kind: str, name: str, known: Mapping[str, type]) -> str:
+def _unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:
     near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known) or 'none'}"
     message = f"no plugin offers {name!r} among the {_words(kind)}; {hint}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 
 import jax
 import numpy as np
@@ -19,7 +18,6 @@ from kpp_models import GPGP, PGP, RankingGP, duel, rank_items, sample_preference
 from kpp_pref_shap import PreferentialItems, PrefShap
 
 jax.config.update("jax_enable_x64", True)
-logging.getLogger("kpp").setLevel(logging.ERROR)  # some weights of some hundred fits are not reliable, and it warns
 
 TITLE = "Preferences and rankings"
 RNG = np.random.default_rng(0)

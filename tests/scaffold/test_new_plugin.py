@@ -32,7 +32,7 @@ def test_it_has_its_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert result.output.endswith("Next: cd kpp-my-waves && pip install -e '.[test]' && pytest\n")
     found = files(tmp_path / "kpp-my-waves")
     assert {path for path in found if "/" not in path} == {"README.md", "pyproject.toml"}
-    modules = {"__init__", "converter", "explainer", "inference", "kernel"}
+    modules = {"__init__", "command", "converter", "explainer", "inference", "kernel"}
     assert {Path(path).stem for path in found if path.startswith("kpp_my_waves/")} == modules
     project = tomllib.loads(found["pyproject.toml"])
     assert project["project"]["name"] == "kpp-my-waves"
