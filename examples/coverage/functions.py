@@ -102,8 +102,8 @@ def step(rng: np.random.Generator, points: np.ndarray) -> np.ndarray:
 OTHERS = {"sines": sines, "step": step}
 LAWS = {
     "narrow": "a function from the Gaussian process and normal noise, with hyperparameters from the model's own priors",
-    "wide": "a function from the Gaussian process and normal noise, with hyperparameters from wide priors of the model: "
-    "logarithms have a standard deviation of 1 in place of .5, and each feature has a lengthscale",
+    "wide": "a function from the Gaussian process and normal noise, with hyperparameters from wide priors of the "
+    "model: logarithms have a standard deviation of 1 in place of .5, and each feature has a lengthscale",
     "sines": "sines of the first two features with random phases, and normal noise of variance .1; a model with "
     "priors has wide ones",
     "step": "a step from -1 to 1 at a random line in the first two features, and normal noise of variance .1; a "
