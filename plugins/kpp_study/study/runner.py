@@ -222,14 +222,14 @@ def _certify(plan: _Plan, fit: Fit, explanation: Explanation) -> Certificate:
     """Measure the intervals of the study; those of the predictions alone if the contributions lack a part of theirs."""
     background = None if plan.background is None else plan.data.background(plan.background)
     whole = explanation.attrs.get("uncertainty") in WHOLE and "draw" in explanation.values.dims
-    arguments = plan.explainer.arguments(background) if whole else {"explainer": None}
+    arguments: dict[str, Any] = plan.explainer.arguments(background) if whole else {"explainer": None}
+    arguments["progress"] = plan.progress  # of the certificate; the explainer shows none
     return certify(
         plan.keys["certify"],
         fit,
         plan.data.instances(plan.instances),
         data_sets=plan.config.certificate.data_sets,
         max_draws=plan.config.explainer.max_draws,
-        progress=plan.progress,
         **arguments,
     )
 
