@@ -159,8 +159,9 @@ def simulation(
 
 KNOWN = {"map": MAP_KNOWN}
 LAPLACE = (
-    "under wide priors the Gaussian approximation of the hyperparameters' posterior misses tails and further modes; "
-    "`kpp.NUTS` does not. Errors of the rows of a mean absolute contribution add up, so its intervals suffer most."
+    "under wide priors the posterior of the hyperparameters is not normal, and often has several modes, of which the "
+    "approximation keeps one (kpp warns); prefer `kpp.NUTS`, whose row holds more. Intervals of mean absolute "
+    "contributions suffer most."
 )
 WIDE_KNOWN = {"map": f"{MAP_KNOWN[:-1]}, the latter better under wide priors.", "laplace": LAPLACE}
 NO_EFFECT = (
