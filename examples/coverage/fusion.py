@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 import kpp
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
 from kpp.kernels import RBF, Constant
-from kpp_models import BayesIMP, CausalLink, InterventionData, contrast
+from kpp_models import IMP, AbstractEffectModel, BayesIME, BayesIMP, CausalLink, InterventionData, contrast
 from kpp_optimization import (
     AbstractObjectivePrior,
     Discrepancy,
@@ -33,10 +33,10 @@ ROWS = 60
 PRIOR, NOISE = dist.LogNormal(0.0, 1.0), dist.LogNormal(-3.0, 1.5)
 
 
-def model(width: float | None = None) -> BayesIMP:
+def model(kind: type[AbstractEffectModel], width: float | None = None) -> AbstractEffectModel:
     """Return a model with priors on all hyperparameters that can have one."""
     link = CausalLink(RBF(PRIOR), None, NOISE, adjustment="backdoor", adjusting_kernel=RBF(PRIOR), width=width)
-    return BayesIMP(link, noise_variance=NOISE, amplitude=PRIOR)
+    return kind(link, noise_variance=NOISE, amplitude=PRIOR)
 
 
 INFERENCES = {
@@ -46,7 +46,7 @@ INFERENCES = {
 TREATMENTS = np.linspace(-2.0, 2.0, 9)[:, None]
 
 
-def measure_fusion(seed: int, model: BayesIMP, inference: str) -> dict[str, Intervals]:
+def measure_fusion(seed: int, model: AbstractEffectModel, inference: str) -> dict[str, Intervals]:
     """Estimate an effect through a mediator: D1 holds treatment, confounder and mediator, D2 mediator and target."""
     rng = np.random.default_rng(seed)
     shift, slope = rng.uniform(-1.0, 1.0, 2)
@@ -148,14 +148,16 @@ NARROW = (
     "`fusion_bayesimp_wide`."
 )
 FUSION = {
-    "bayesimp_laplace": ("`BayesIMP` by `kpp.Laplace`", model(), "Laplace", NARROW),
-    "bayesimp_map": ("`BayesIMP` by `kpp.MAP`", model(), "MAP", NARROW),
+    "bayesimp_laplace": ("`BayesIMP` by `kpp.Laplace`", model(BayesIMP), "Laplace", NARROW),
+    "bayesimp_map": ("`BayesIMP` by `kpp.MAP`", model(BayesIMP), "MAP", NARROW),
     "bayesimp_wide": (
         "`BayesIMP` with `width=3`, 3.3 root mean squares of the mediators, by `kpp.MAP`",
-        model(3.0),
+        model(BayesIMP, 3.0),
         "MAP",
         "where treatments are rare, effects are still pulled to the mean target.",
     ),
+    "imp": ("`IMP` by `kpp.MAP`", model(IMP), "MAP", "the embedding counts as known; use `BayesIMP`."),
+    "bayesime": ("`BayesIME` by `kpp.MAP`", model(BayesIME), "MAP", "the function counts as known; use `BayesIMP`."),
 }
 FEW = "after few queries the mixture still holds large discrepancies; intervals are too wide, and shrink with queries."
 SEARCHES = {
