@@ -10,6 +10,7 @@ the process a few seconds later, whatever the main thread does.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import socket
@@ -17,7 +18,8 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any
 
 _GRACE = 5.0  # seconds in which a process may delete its unfinished results
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -61,13 +63,17 @@ def end_if_asked() -> None:
 
 def raised_by_signal(error: BaseException | None) -> bool:
     """Return whether the handler of a signal raised an error, or the error that it stands for."""
-    found = [getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()]
-    handlers = {code for code in found if code is not None}
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     while error is not None:
-        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__)):
+        if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """Return the code of a handler itself: functions of one decorator share the code of its wrapper."""
+    return getattr(inspect.unwrap(handler), "__code__", None)
 
 
 def _ask(number: int, frame: FrameType | None) -> None:
