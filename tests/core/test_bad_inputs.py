@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 
 import kpp
+import kpp_models
 import kpp_optimization
 from kpp import registry, tables
 from kpp.kernels import RBF
@@ -445,7 +446,7 @@ FUNCTIONS: dict[Any, dict[str, dict[str, Any]]] = {
         "rank_statistics": {"values": Y[:2], "draws": np.stack([Y[:3], Y[3:]])},
         "uniformity_test": {"ranks": np.array([0, 1, 2, 3]), "num_draws": 3},
     },
-    kpp.preferences: {
+    kpp_models: {
         "choose_num_clusters": {"rng_key": KEY, "preference_matrix": WINS},
         "clustering_accuracy": {"labels": LABELS, "truth": LABELS},
         "comparable_clusters": {"rng_key": KEY, "preference_matrix": WINS, "num_clusters": 2},

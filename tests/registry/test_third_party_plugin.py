@@ -84,6 +84,7 @@ def test_installed_plugin_is_found_and_used(found):
         "explainers": ["occlusion"],
         "inferences": ["BlackJAXNUTS"],
         "converters": ["scipy"],
+        "commands": ["example"],
     }
     assert found["value"] == pytest.approx(0.8775825618903728)  # cos(1/2)
     assert found["attrs"] == "occlusion"
