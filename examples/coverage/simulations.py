@@ -74,6 +74,11 @@ class Simulation:
     nominal: float = 0.9
     known: str = ""
 
+    @property
+    def kind(self) -> str:
+        """The name of the function that measures."""
+        return getattr(self.measure, "func", self.measure).__qualname__
+
 
 def simulations() -> dict[str, Simulation]:
     """Return all simulations by name, in the order of the page."""

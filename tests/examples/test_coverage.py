@@ -50,9 +50,13 @@ def test_an_interval_that_is_not_finite_is_an_error(value):
         simulations.summarize(Intervals(0.0, value, 1.0))
 
 
+# The first simulation of each law, number of rows and kind of interval; `--all --quick` runs two data sets of each.
+LAWS = {(found.kind, found.law, found.rows): name for name, found in reversed(FOUND.items())}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOUND)
-def test_a_data_set_of_each_simulation(name):
+@pytest.mark.parametrize("name", LAWS.values())
+def test_a_data_set_of_each_law(name):
     found = FOUND[name].measure(0)
     stored = {row["quantity"] for row in page.read(name)["quantities"]}
     assert found.keys() == stored
