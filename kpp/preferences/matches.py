@@ -388,7 +388,7 @@ class Matches(eqx.Module):
 
     @property
     def num_pairs(self) -> int:
-        """The number of rows, m: different pairs, or pairs in different contexts."""
+        """The number m of rows, which are different pairs, or pairs in different contexts."""
         return self.pairs.shape[0]
 
     @property
