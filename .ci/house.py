@@ -21,10 +21,11 @@ Any             parameters of functions and methods (without self and cls; with 
                 exactly `Any`, `Any | None` or `Optional[Any]`, out of all parameters
 abstract        the methods that a subclass has to write, for each base class of models
 not exported    different names that models and plugins import from a module of the core below a package
-                (`kpp.games.batching`), not from an `__init__`, from a module directly below `kpp`, or from a module
-                that an `__init__` hands out as a whole
+                (`kpp.games.batching`), not from an `__init__`, from a module directly below `kpp`, from a module of a
+                folder directly below `kpp` whose `__init__` hands out nothing, or from a module that an `__init__`
+                hands out as a whole
 exported names  different names that the `__init__`s of a group of packages hand out, modules not counted
-widest sheet    the largest number of rooms directly below one folder
+widest sheet    the largest number of rooms directly below one folder, other than `kpp` itself
 class depth     the longest chain of base classes within the project
 __all__         files with `__all__` that are no `__init__`
 comments        lines with a comment that is not a directive (noqa, type:), out of all lines that are not blank
@@ -486,7 +487,7 @@ def export_rows(house: House) -> Iterator[Row]:
     for top in ("all", "kpp", "kpp.gp"):
         doors = {door: names for door, names in house.exports.items() if top == "all" or within(door, top)}
         yield f"exported names, {top}", f"{len({(door, name) for door, names in doors.items() for name in names})}"
-    widest = max(house.exports, key=lambda door: len(house.rooms(door)))
+    widest = max(house.exports.keys() - {"kpp"}, key=lambda door: (len(house.rooms(door)), door))
     yield "widest sheet", f"{len(house.rooms(widest))} ({widest})"
     deepest = max(house.classes, key=lambda key: house.depth(*key))
     yield "class depth", f"{house.depth(*deepest)} ({'.'.join(deepest)})"
@@ -557,7 +558,8 @@ def not_exported(house: House) -> list[Import]:
 
     def bypasses(found: Import) -> bool:
         parts = found.module.split(".")
-        hidden = len(parts) > 2 and not house.is_door(found.module) and not house.hands_out(found.module)
+        open_room = len(parts) == 3 and not house.exports[".".join(parts[:2])]
+        hidden = len(parts) > 2 and not (house.is_door(found.module) or house.hands_out(found.module) or open_room)
         return parts[0] == "kpp" and (hidden or any(part.startswith("_") for part in parts))
 
     return [found for found in house.imports if found.importer.split(".")[0] != "kpp" and bypasses(found)]

@@ -14,19 +14,25 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from kpp import registry
-from kpp.arguments import handed_out
+from kpp.foundation.arguments import handed_out
 from kpp_study.study.schema import study_schema
 
 PACKAGES = {
     "The main functions": ["kpp"],
     "Kernels and functions": ["kpp.kernels", "kpp.priors", "kpp.features", "kpp.functions", "kpp.posteriors", "kpp.gp"],
-    "Models": ["kpp_models", "kpp_models.estimators", "kpp.inference", "kpp.numpyro_models", "kpp.pointwise"],
+    "Models": [
+        "kpp_models",
+        "kpp_models.estimators",
+        "kpp.inference",
+        "kpp.numpyro_models",
+        "kpp.numpyro_models.pointwise",
+    ],
     "Explanations": ["kpp.explanations", "kpp.games", "kpp.plots", "kpp.conversion"],
     "Embeddings, causes and preferences": [
         "kpp.embeddings",
         "kpp.causal",
         "kpp.preferences",
-        "kpp.bags",
+        "kpp.data.bags",
     ],
     "Plugins": [
         "kpp_rkhs_shap",
@@ -40,14 +46,14 @@ PACKAGES = {
     "Tools": [
         "kpp.calibration",
         "kpp.metrics",
-        "kpp.tables",
+        "kpp.data.tables",
         "kpp.networks",
-        "kpp.estimators",
+        "kpp.data.estimators",
         "kpp.linalg",
-        "kpp.serialization",
+        "kpp.storage.serialization",
         "kpp.registry",
         "kpp.testing",
-        "kpp.threads",
+        "kpp.runtime.threads",
     ],
 }
 # In the shape (*draws, p) the star would begin an emphasis.

@@ -1,10 +1,8 @@
-from . import bags as bags
-from . import batching as batching
 from . import calibration as calibration
 from . import causal as causal
 from . import conversion as conversion
+from . import data as data
 from . import embeddings as embeddings
-from . import estimators as estimators
 from . import explanations as explanations
 from . import features as features
 from . import functions as functions
@@ -16,28 +14,23 @@ from . import linalg as linalg
 from . import metrics as metrics
 from . import networks as networks
 from . import plots as plots
-from . import pointwise as pointwise
 from . import posteriors as posteriors
 from . import preferences as preferences
 from . import priors as priors
 from . import registry as registry
-from . import serialization as serialization
-from . import tables as tables
 from . import testing as testing
-from . import threads as threads
 from . import typing as typing
-from . import validation as validation
 from .api import explain as explain
-from .bags import Bags as Bags
-from .cache import enable_compile_cache as enable_compile_cache
-from .certificate import Certificate as Certificate
-from .certificate import certify as certify
+from .calibration import Certificate as Certificate
+from .calibration import certify as certify
 from .conversion import AbstractConverter as AbstractConverter
 from .conversion import as_gp_posterior as as_gp_posterior
 from .conversion import as_rkhs_function as as_rkhs_function
+from .data import Bags as Bags
 from .explanations import AbstractExplainer as AbstractExplainer
 from .explanations import DrawFunction as DrawFunction
 from .explanations import Explanation as Explanation
+from .explanations import NamedFunction as NamedFunction
 from .functions import RKHSFunction as RKHSFunction
 from .hookspecs import hookimpl as hookimpl
 from .inference import MAP as MAP
@@ -48,10 +41,10 @@ from .inference import AbstractModel as AbstractModel
 from .inference import Fit as Fit
 from .inference import Laplace as Laplace
 from .inference import NaturalGradient as NaturalGradient
-from .named_functions import NamedFunction as NamedFunction
 from .numpyro_models import add_pointwise as add_pointwise
 from .numpyro_models import posterior_function as posterior_function
 from .posteriors import GPPosterior as GPPosterior
 from .priors import sample as sample
+from .runtime.cache import enable_compile_cache as enable_compile_cache
 
 __version__: str

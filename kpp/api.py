@@ -15,8 +15,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from kpp import registry
-from kpp.arguments import guard_exports
 from kpp.conversion import as_explainable, is_foreign
+from kpp.data.tables import Schema, as_table, is_table
 from kpp.explanations import (
     AbstractExplainer,
     AbstractPointsExplainer,
@@ -30,13 +30,13 @@ from kpp.explanations import (
     read_rows,
     schema_of,
 )
+from kpp.explanations.named_functions import NamedFunction
 from kpp.features import landmarks
-from kpp.forks import refuse_forked_process
+from kpp.foundation.arguments import guard_exports
 from kpp.games import AbstractValueFunction
 from kpp.lazy import explain_blocks, is_chunked
-from kpp.named_functions import NamedFunction
-from kpp.programs import release_programs
-from kpp.tables import Schema, as_table, is_table
+from kpp.runtime.forks import refuse_forked_process
+from kpp.runtime.programs import release_programs
 from kpp.typing import RngKey
 
 # More training data than this are represented by landmarks, chosen among at most `_MAX_SAMPLE` rows at even distances.

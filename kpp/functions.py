@@ -19,10 +19,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
-from kpp.arguments import guard_exports
+from kpp.foundation.arguments import guard_exports
+from kpp.foundation.validation import as_array, finite_arrays, is_concrete
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Numbers, Points
-from kpp.validation import as_array, finite_arrays, is_concrete
 
 
 def _as_float_array(value: Numbers, name: str) -> Array:

@@ -18,11 +18,13 @@ import jax.numpy as jnp
 import jax.scipy.stats as jss
 import numpy as np
 from jaxtyping import Array, Float
+from scipy import stats
 
-from kpp import validation
-from kpp.arguments import guard_exports
+from kpp.foundation import validation
+from kpp.foundation.arguments import guard_exports
+from kpp.foundation.validation import as_finite_array, as_targets, between, count, is_concrete
+from kpp.runtime.memory import check_count
 from kpp.typing import Numbers
-from kpp.validation import as_finite_array, as_targets, is_concrete
 
 
 def gaussian_log_score(y: Numbers, mean: Numbers, scale: Numbers) -> Float[Array, " n"]:
@@ -170,12 +172,54 @@ def expected_calibration_error(labels: Numbers, probabilities: Numbers, *, num_b
     References:
         Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian binning, 2015, section 2.
     """
-    num_bins = validation.count(num_bins, "num_bins")
+    num_bins = count(num_bins, "num_bins")
     labels = as_targets(labels, name="labels")
     probabilities = _like(labels, probabilities, "probabilities", "labels")
     _require("labels", "0 or 1", lambda label: (label == 0) | (label == 1), labels)
     _require("probabilities", "between 0 and 1", lambda p: (p >= 0) & (p <= 1), probabilities)
     return _calibration_error(labels, probabilities, num_bins)
+
+
+def uniform_band(
+    num_ranks: int, num_draws: int, probability: float = 0.95, *, num_simulations: int = 2000, seed: int = 0
+) -> tuple[Float[np.ndarray, " ranks"], Float[np.ndarray, " ranks"]]:
+    r"""Return a band that holds the whole empirical distribution function of uniform ranks with a probability.
+
+    .. math:: P\bigl(\text{lower}_k \le \hat F(k) \le \text{upper}_k \text{ for all } k\bigr) \approx p, \qquad
+        S \hat F(k) \sim \mathrm{Binomial}\Bigl(S, \frac{k + 1}{L + 1}\Bigr)
+
+    At each k the band is an interval of the binomial distribution. The probability of these intervals is chosen by
+    simulation, such that all of them together have the requested probability.
+
+    Args:
+        num_ranks: S, the number of ranks.
+        num_draws: L, the number of draws among which the values were ranked.
+        probability: p, between 0 and 1.
+        num_simulations: How many sets of uniform ranks are simulated.
+        seed: The seed of the simulation.
+
+    Returns:
+        The lower and the upper ends at k = 0, ..., L - 1, each of shape (L,).
+
+    Raises:
+        ValueError: If a number is below 1, or the probability is not between 0 and 1.
+
+    References:
+        Säilynoja, Bürkner and Vehtari, Graphical test for discrete uniformity and its applications in goodness-of-fit
+        evaluation and multiple sample comparison, 2022, algorithm 1.
+    """
+    count(num_ranks, "num_ranks")
+    count(num_draws, "num_draws")
+    between(probability, "probability", 0, 1, ends=False)
+    check_count(num_draws, "num_draws", 3)
+    law = stats.binom(num_ranks, (np.arange(num_draws) + 1) / (num_draws + 1))
+    check_count(count(num_simulations, "num_simulations"), "num_simulations", 2 * num_draws)
+    uniform = np.full(num_draws + 1, 1 / (num_draws + 1))
+    simulated = np.random.default_rng(seed).multinomial(num_ranks, uniform, num_simulations)
+    counts = np.cumsum(simulated[:, :-1], axis=1)
+    tails = 2 * np.minimum(law.cdf(counts), law.sf(counts - 1))
+    level = np.quantile(tails.min(axis=1), 1 - probability)
+    return law.ppf(level / 2) / num_ranks, law.isf(level / 2) / num_ranks
 
 
 class ProjectionGain(NamedTuple):

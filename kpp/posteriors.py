@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.arguments import guard_exports
+from kpp.foundation.arguments import guard_exports
 from kpp.functions import RKHSFunction
 from kpp.typing import Points
 

@@ -22,8 +22,8 @@ from jax.typing import ArrayLike
 from jaxtyping import PyTree
 from numpyro.distributions import Distribution
 
-from kpp.arguments import guard_exports
-from kpp.supports import is_prior, leaf_shape
+from kpp.foundation.arguments import guard_exports
+from kpp.foundation.supports import is_prior, leaf_shape
 
 __all__ = [
     "has_priors",

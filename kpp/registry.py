@@ -30,14 +30,14 @@ import click
 import pluggy
 
 from kpp import hookspecs
-from kpp.signals import end_if_asked, raised_by_signal
+from kpp.runtime.signals import end_if_asked, raised_by_signal
 
 #: The kinds of classes that can be registered; the hook of a kind is `register_<kind>`.
 KINDS = ("kernels", "embeddings", "value_functions", "explainers", "models", "inferences", "converters")
 #: These, and the commands of the command line, which are objects.
 ALL_KINDS = (*KINDS, "commands")
 
-#: The commands of `kpp.cli` itself, whose names no plugin can have.
+#: The commands of `kpp.__main__` itself, whose names no plugin can have.
 OWN_COMMANDS = ("check", "plugins")
 
 _DISABLE = "KPP_DISABLE_PLUGINS"

@@ -31,6 +31,7 @@ Features = int | str | np.integer | Iterable[object]
 #: A field of a kernel or model: an array, a Python number, or a NumPyro distribution (a prior for the value).
 Leaf = Any
 
-#: A JAX random key, typed (``jax.random.key``) or raw (``jax.random.PRNGKey``). `kpp.validation.check_rng_key` raises
-#: TypeError for anything else and shows the fix, so that type checkers of annotations need not check it.
+#: A JAX random key, typed (``jax.random.key``) or raw (``jax.random.PRNGKey``).
+#: `kpp.foundation.validation.check_rng_key` raises TypeError for anything else and shows the fix, so that type checkers
+#: of annotations need not check it.
 RngKey = Any

@@ -32,7 +32,7 @@ import pytest
 
 import kpp
 from kpp import registry
-from kpp.programs import release_programs
+from kpp.runtime.programs import release_programs
 
 pytest_plugins = ["costs"]
 
@@ -87,7 +87,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, obj
     """A list that grows by an entry with every program that is compiled."""
     found: list[dict[str, object]] = []
     # A long process releases its programs once in a while, not in the middle of this test.
-    monkeypatch.setattr("kpp.programs._compiled", -(10**6))
+    monkeypatch.setattr("kpp.runtime.programs._compiled", -(10**6))
 
     def listen(event: str, _: float, **details: object) -> None:
         if event == "/jax/core/compile/backend_compile_duration":

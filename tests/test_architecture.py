@@ -84,7 +84,7 @@ def declared_layers() -> list[list[str]]:
 
 
 def area(path: Path) -> str:
-    """The part of the core a file belongs to: `kernels` for kpp/kernels/stationary.py."""
+    """The part of the core a file belongs to: `kernels` for kpp/kernels/points/stationary.py."""
     return path.relative_to(ROOT / "kpp").parts[0].removesuffix(".py")
 
 

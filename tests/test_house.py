@@ -16,8 +16,8 @@ FILES = {
     "kpp/__init__.py": '"""The core."""\nimport lazy_loader\n',
     "kpp/__init__.pyi": "from .top import explain as explain\n",
     "kpp/base.py": '"""What is at the bottom."""\n# a reason\n# on two lines\nX = 1  # noqa: E501\n',
-    "kpp/kernels/__init__.py": "from kpp.kernels.stationary import RBF as RBF\n",
-    "kpp/kernels/stationary.py": "import kpp.base\nclass RBF: ...\n",
+    "kpp/kernels/__init__.py": "from kpp.kernels.points.stationary import RBF as RBF\n",
+    "kpp/kernels/points/stationary.py": "import kpp.base\nclass RBF: ...\n",
     "kpp/kernels/hidden.py": "def helper(): ...\n",
     "kpp/top.py": "from kpp.kernels import RBF\ndef explain(x: Any, *args: int, key: Any | None = None) -> Any: ...\n",
     "models/kpp_models/__init__.py": "",
@@ -94,7 +94,7 @@ def test_layout(project: Path, run: Run):
 
 def test_the_longest_chain_ends_where_names_are_defined(project: Path, run: Run):
     chain = run(project, "--list", "chain").split()
-    assert chain == ["kpp_plugin.other", "kpp_plugin.rule", "kpp.top", "kpp.kernels.stationary", "kpp.base"]
+    assert chain == ["kpp_plugin.other", "kpp_plugin.rule", "kpp.top", "kpp.kernels.points.stationary", "kpp.base"]
     assert table(run(project))["longest chain of imports"] == "5"
 
 

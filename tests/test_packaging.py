@@ -93,7 +93,7 @@ def test_the_wheel_registers_the_plugins_and_the_command(built: Path):
         entry_points = wheel.read(path).decode()
         licensed = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
     for line in (
-        "kpp = kpp.cli:main",
+        "kpp = kpp.__main__:main",
         "core = kpp.builtin",
         "converters = kpp_converters",
         "gpec = kpp_gpec",
@@ -161,7 +161,7 @@ def test_the_compile_cache_is_filled_where_it_is_told(fresh):
 
 
 def test_the_compile_cache_is_in_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    from kpp.cache import default_cache_directory
+    from kpp.runtime.cache import default_cache_directory
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_cache_directory() == tmp_path / "kpp" / "jax"

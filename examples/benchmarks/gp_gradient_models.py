@@ -23,7 +23,7 @@ import scipy.linalg
 from numpyro.infer.util import log_density
 from threadpoolctl import threadpool_limits
 
-from kpp.bags import Bags
+from kpp import Bags
 from kpp.kernels import RBF, GeneralizedPreferential
 from kpp.preferences import Matches
 from kpp_models import GPGP, BaggGP, GPClassification, GPRegression

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 import scipy.linalg
 
-from kpp.bags import Bags
+from kpp import Bags
 from kpp.embeddings import ReplicatedConditionalMeanEmbedding, ShrinkageConditionalMeanEmbedding
 from kpp.kernels import RBF, median_heuristic
 

@@ -18,10 +18,10 @@ from scipy.special import logsumexp
 
 import kpp
 from examples.coverage.simulations import Intervals, Simulation
-from kpp.arviz_data import summary
 from kpp.causal import CausalDAG
 from kpp.games import Causal, GaussianConditional, Interventional, Observational, value_error
 from kpp.kernels import RBF
+from kpp.storage.arviz_data import summary
 from kpp_models import GPRegression
 from kpp_surrogates import KernelSHAP, ShapleySampling
 

@@ -34,7 +34,7 @@ from kpp.games import AbstractImputation, Causal, Interventional, Observational
 from kpp.inference import AbstractModel
 from kpp.kernels import RBF
 from kpp.plots import credible_interval
-from kpp.plots.importance import mean_absolute
+from kpp.plots.attributions.importance import mean_absolute
 from kpp_models import GPClassification
 
 TITLE = "Shapley values"

@@ -1,6 +1,5 @@
 """Causal graphs: adjustment sets, identification of effects, and implied independences."""
 
-from kpp.arguments import guard_exports as _guard_exports
 from kpp.causal.colliders import ColliderPartition as ColliderPartition
 from kpp.causal.colliders import Independence as Independence
 from kpp.causal.colliders import collider_independences as collider_independences
@@ -69,5 +68,6 @@ from kpp.causal.identification.identify import identify as identify
 from kpp.causal.identification.intervention_law import LawFactor as LawFactor
 from kpp.causal.identification.intervention_law import intervention_law as intervention_law
 from kpp.causal.implied import implied_independences as implied_independences
+from kpp.foundation.arguments import guard_exports as _guard_exports
 
 _guard_exports(globals())

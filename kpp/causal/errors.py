@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kpp.wording import brief, named
+from kpp.foundation.wording import brief, named
 
 
 class CausalError(ValueError):

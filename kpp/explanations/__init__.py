@@ -1,8 +1,5 @@
 """Explanations and explainers: the result that every explainer returns, and the interface of explainers."""
 
-from kpp.arguments import guard_exports as _guard_exports
-from kpp.batching import in_blocks as in_blocks
-from kpp.explanations._storage import marked as marked
 from kpp.explanations.comparison import compare as compare
 from kpp.explanations.draw_functions import DrawFunction as DrawFunction
 from kpp.explanations.estimator_functions import EstimatorFunction as EstimatorFunction
@@ -17,6 +14,9 @@ from kpp.explanations.grouped_points import freeze_groups as freeze_groups
 from kpp.explanations.grouped_points import group_points as group_points
 from kpp.explanations.law import Law as Law
 from kpp.explanations.law import LawOfDraws as LawOfDraws
+from kpp.explanations.named_functions import NamedFunction as NamedFunction
+from kpp.explanations.named_functions import holds_named_function as holds_named_function
+from kpp.explanations.parts.storage import marked as marked
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import describe_uncertainty as describe_uncertainty
@@ -33,5 +33,7 @@ from kpp.explanations.record import describe_value_function as describe_value_fu
 from kpp.explanations.representatives import Representatives as Representatives
 from kpp.explanations.representatives import representatives as representatives
 from kpp.explanations.shapley_blocks import solve_in_blocks as solve_in_blocks
+from kpp.foundation.arguments import guard_exports as _guard_exports
+from kpp.runtime.batching import in_blocks as in_blocks
 
 _guard_exports(globals())

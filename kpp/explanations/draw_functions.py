@@ -10,8 +10,8 @@ import xarray as xr
 from jaxtyping import Shaped
 from numpy.typing import ArrayLike
 
+from kpp.data.tables import Schema, read_points
 from kpp.explanations.estimator_functions import as_frame
-from kpp.tables import Schema, read_points
 from kpp.typing import PointFunction
 
 _SAMPLE_DIMS = ("chain", "draw")

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy.typing import ArrayLike
 
-from kpp.tables import Schema, check_columns, columns_of_text, plain_level, read_points
+from kpp.data.tables import Schema, check_columns, columns_of_text, plain_level, read_points
 
 
 def is_estimator(predictor: object) -> bool:

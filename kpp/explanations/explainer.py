@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.batching import call_in_chunks
+from kpp.data.tables import Schema, as_table, is_table
 from kpp.explanations.estimator_functions import EstimatorFunction, is_estimator, output_names
 from kpp.explanations.explanation import Explanation
 from kpp.explanations.grouped_points import GroupedPoints, group_points
@@ -26,12 +26,12 @@ from kpp.explanations.predictors import (
     read_function,
     read_rows,
 )
+from kpp.foundation.modules import AbstractModule
+from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
 from kpp.games import Players, as_players
-from kpp.modules import AbstractModule
-from kpp.tables import Schema, as_table, is_table
+from kpp.runtime.batching import call_in_chunks
 from kpp.typing import RngKey
-from kpp.validation import as_points
 
 Groups = Mapping[str, Any] | Sequence[tuple[str, Any]] | None
 

@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp.explanations import (
-    _export,
-    _import,
-    _indexing,
-    _probabilities,
-    _storage,
-    _uncertainty,
-)
-from kpp.explanations._build import SAMPLE_DIMS, additivity_error, build_dataset, check_dataset
-from kpp.explanations._html import explanation_html
-from kpp.explanations._plotting import ExplanationPlots
+from kpp.data.tables import Schema
+from kpp.explanations.parts import export as _export
+from kpp.explanations.parts import importing as _import
+from kpp.explanations.parts import indexing as _indexing
+from kpp.explanations.parts import probabilities as _probabilities
+from kpp.explanations.parts import storage as _storage
+from kpp.explanations.parts import uncertainty as _uncertainty
+from kpp.explanations.parts.build import SAMPLE_DIMS, additivity_error, build_dataset, check_dataset
+from kpp.explanations.parts.html import explanation_html
+from kpp.explanations.parts.plotting import ExplanationPlots
 from kpp.plots.intervals import IntervalKind
-from kpp.tables import Schema
 from kpp.typing import Numbers, RngKey
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from kpp.data.tables import Schema
 from kpp.games import Players
-from kpp.tables import Schema
 from kpp.typing import AnyArray
 
 

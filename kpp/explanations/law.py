@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from kpp.explanations.predictors import describe_uncertainty
 from kpp.linalg import symmetric_root
-from kpp.random import numpy_generator
+from kpp.runtime.random import numpy_generator
 from kpp.typing import RngKey
 
 # The draws of a posterior that has only one draw of the hyperparameters.

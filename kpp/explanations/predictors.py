@@ -14,12 +14,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from kpp.data.tables import Schema, is_table, read_points
 from kpp.explanations.estimator_functions import EstimatorFunction, is_estimator
+from kpp.foundation.validation import as_finite_array, one_of
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
-from kpp.tables import Schema, is_table, read_points
 from kpp.typing import AnyArray
-from kpp.validation import as_finite_array, one_of
 
 _LOGGER = logging.getLogger("kpp")
 

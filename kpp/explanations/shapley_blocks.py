@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kpp.batching import in_blocks
 from kpp.games import ShapleyEstimate
+from kpp.runtime.batching import in_blocks
 
 _LOGGER = logging.getLogger("kpp")
 
@@ -36,13 +36,13 @@ def solve_in_blocks(
     Args:
         solve: A function from an `RKHSFunction` or callable and a block of points (b, d) to an estimate and a pytree of
             further arrays, all of which lead with (*draws, b).
-        function: The function; see `kpp.batching.in_blocks`.
+        function: The function; see `kpp.runtime.batching.in_blocks`.
         x: The points, (p, d).
         instances_at_once: The largest number of points in a block.
         progress: Whether to show the progress bar.
         label: The text in front of the progress bar.
-        threads: As for `kpp.batching.map_blocks`.
-        row_axis: As for `kpp.batching.in_blocks`.
+        threads: As for `kpp.runtime.batching.map_blocks`.
+        row_axis: As for `kpp.runtime.batching.in_blocks`.
 
     Returns:
         The estimate for all draws and points, and the further arrays.

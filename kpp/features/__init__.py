@@ -1,6 +1,5 @@
 """Kernels of finite rank, for data with many rows: features, landmarks, and functions compressed to few points."""
 
-from kpp.arguments import guard_exports as _guard_exports
 from kpp.features.base import AbstractFeatureKernel as AbstractFeatureKernel
 from kpp.features.compression import Compressed as Compressed
 from kpp.features.compression import compress as compress
@@ -12,5 +11,6 @@ from kpp.features.landmarks import mean_discrepancy as mean_discrepancy
 from kpp.features.nystrom import Nystrom as Nystrom
 from kpp.features.preference import GeneralizedPreferentialFeatures as GeneralizedPreferentialFeatures
 from kpp.features.preference import PreferentialFeatures as PreferentialFeatures
+from kpp.foundation.arguments import guard_exports as _guard_exports
 
 _guard_exports(globals())

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
 from kpp.typing import Points
-from kpp.validation import is_concrete
 
 _BATCH = 256  # rows of a kernel matrix that are computed at a time, which bounds the memory
 

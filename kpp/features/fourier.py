@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
+from kpp.foundation.supports import is_prior
 from kpp.kernels import (
     RBF,
     AbstractKernel,
@@ -23,9 +24,8 @@ from kpp.kernels import (
     parameter,
     point_rows,
 )
-from kpp.memory import check_count
-from kpp.random import standard_normal
-from kpp.supports import is_prior
+from kpp.runtime.memory import check_count
+from kpp.runtime.random import standard_normal
 from kpp.typing import Leaf, RngKey
 
 # A Matérn kernel's spectral density is Student's t with twice its smoothness in degrees of freedom.

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
+from kpp.foundation.validation import as_finite_array, as_points, count, is_concrete
 from kpp.kernels import RBF, AbstractKernel, Matern, Matern12, Matern32, Matern52, Periodic, check_positive
 from kpp.kernels.parameters import per_feature, scalar
 from kpp.typing import AnyArray, Leaf, Numbers, RngKey
-from kpp.validation import as_finite_array, as_points, count, is_concrete
 
 # The smoothness of each Matern kernel in closed form.
 _SMOOTHNESS: dict[type, float] = {Matern12: 0.5, Matern32: 1.5, Matern52: 2.5}

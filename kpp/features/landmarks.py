@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.foundation.validation import as_points, check_rng_key, count, one_of
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.typing import Numbers, Points, RngKey
-from kpp.validation import as_points, check_rng_key, count, one_of
 
 _METHODS = ("kmeans", "herding", "random")
 _BATCH = 256  # rows of a kernel matrix that are computed at a time, which bounds the memory

@@ -12,10 +12,10 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.features.base import AbstractFeatureKernel
+from kpp.foundation.validation import as_finite_array
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
-from kpp.validation import as_finite_array
 
 
 class Nystrom(AbstractFeatureKernel):

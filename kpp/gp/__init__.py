@@ -1,6 +1,6 @@
 """The Gaussian-process toolkit: densities, likelihoods and approximations shared by Gaussian-process models."""
 
-from kpp.arguments import guard_exports as _guard_exports
+from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.gp.annealing import anneal_from_laplace as anneal_from_laplace
 from kpp.gp.conditioned import ConditionedProcess as ConditionedProcess
 from kpp.gp.conditioned import PriorMean as PriorMean

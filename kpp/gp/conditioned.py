@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kpp.batching import map_rows
 from kpp.functions import RKHSFunction
 from kpp.gp.gaussian import LatentPredictive
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
+from kpp.runtime.batching import map_rows
 from kpp.typing import AnyArray, Points
 
 _ROWS = 2048  # points per block of moments; it bounds the memory of their kernel sections

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean, moments_in_blocks
 from kpp.gp.finite_rank import (

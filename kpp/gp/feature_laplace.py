@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.foundation.validation import is_concrete
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
 from kpp.typing import AnyArray
-from kpp.validation import is_concrete
 
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
 

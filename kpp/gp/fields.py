@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp.data.tables import Schema, read_points
+from kpp.foundation.validation import as_array, as_finite_array, check_same_rows, warn_if_float32
 from kpp.kernels import AbstractKernel, resolve_features
-from kpp.memory import check_memory
 from kpp.priors import has_priors, is_prior, leaf_shape, prior_sites, substitute
-from kpp.tables import Schema, read_points
+from kpp.runtime.memory import check_memory
 from kpp.typing import Leaf, Points
-from kpp.validation import as_array, as_finite_array, check_same_rows, warn_if_float32
 
 Model = TypeVar("Model", bound=eqx.Module)
 
@@ -91,7 +91,8 @@ def read_data(
         model: A model with a field `kernel`.
         x: The points: an array of shape (n, d) or a data frame.
         y: The targets, n of them.
-        as_targets: Checks and converts the targets (`kpp.validation.as_targets`, or `kpp.labels.read_labels`).
+        as_targets: Checks and converts the targets (`kpp.foundation.validation.as_targets`, or
+            `kpp.data.labels.read_labels`).
         by_features: Whether the model makes no kernel matrix if the kernel has fewer finite features than rows.
         num_inducing: The number of inducing points, or of other columns for each row, if the model makes no kernel
             matrix because of them.
@@ -152,7 +153,7 @@ def check_categories(kernel: AbstractKernel, schema: Schema, name: str = "kernel
         f"`{name}` reads the {'categories' if len(listed) > 1 else 'category'} {', '.join(map(repr, listed))} of "
         f"`{points}` as numbers, but the codes of levels are not quantities; give categories to a Categorical kernel, "
         f"as in {example}, or use `kpp.kernels.default_kernel(schema)` with "
-        f"`_, schema = kpp.tables.read_points({points})`"
+        f"`_, schema = kpp.data.tables.read_points({points})`"
     )
 
 

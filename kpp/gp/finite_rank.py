@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.feature_laplace import FeatureCovariance, feature_posterior
@@ -30,7 +31,6 @@ from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import Leaf, Points
-from kpp.validation import is_concrete
 
 
 class FeatureGP(eqx.Module):

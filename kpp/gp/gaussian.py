@@ -111,7 +111,7 @@ def gaussian_loo_by_factor(residual: Float[AnyArray, " n"], factor: Float[AnyArr
 def student_t_loo_by_factor(
     residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"], degrees_of_freedom: AnyArray | float
 ) -> Float[Array, " n"]:
-    """Return the leave-one-out log densities of a multivariate Student-t vector; see `kpp.pointwise.student_t`.
+    """Return the leave-one-out log densities of a multivariate Student-t vector; see `pointwise.student_t`.
 
     Args:
         residual: The observations less their location, (n,).

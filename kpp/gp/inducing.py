@@ -21,11 +21,11 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from kpp import linalg
+from kpp.foundation.validation import as_points, count
 from kpp.gp.distributions import GaussianProcessMarginal
 from kpp.kernels import AbstractKernel
 from kpp.priors import is_prior
 from kpp.typing import AnyArray, Leaf
-from kpp.validation import as_points, count
 
 _MAX_ROWS = 20_000  # the maximal number of rows used by k-means
 _MAX_LEVELS = 100  # k-means distinguishes the most frequent categories of a column, up to this number

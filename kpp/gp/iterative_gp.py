@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
-from kpp.batching import map_rows, rows_that_fit
+from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.gaussian import LatentPredictive
@@ -22,8 +22,8 @@ from kpp.gp.likelihoods import GaussianLikelihood
 from kpp.inference.base import ConvergenceError
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
+from kpp.runtime.batching import map_rows, rows_that_fit
 from kpp.typing import AnyArray, Points
-from kpp.validation import is_concrete
 
 _MAX_ENTRIES = 2**23  # of the kernel sections at a block of points, 67 MB
 

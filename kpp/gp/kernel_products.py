@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.batching import even_size, split_rows
 from kpp.kernels import AbstractKernel
+from kpp.runtime.batching import even_size, split_rows
 from kpp.typing import Points
 
 _SIDE = 512  # rows of a tile of the matrix, 2 MB, which the caches of a core can hold

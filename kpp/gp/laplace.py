@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.foundation.validation import is_concrete
 from kpp.gp.annealing import anneal_from_laplace
 from kpp.gp.gaussian import prior_factor
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.gp.links import Derivatives
 from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import is_concrete
 
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
 

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.foundation.validation import as_finite_array
 from kpp.gp.fields import as_scalar
 from kpp.priors import is_prior, leaf_shape, prior_sites, substitute
-from kpp.serialization import data_class
+from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf
-from kpp.validation import as_finite_array
 
 
 def mean_field(**options: Any) -> Any:

@@ -17,8 +17,8 @@ from numpyro.infer import init_to_feasible
 from numpyro.infer.util import log_density
 from numpyro.primitives import Messenger
 
-from kpp.inference.units import in_units
-from kpp.modules import AbstractModule
+from kpp.foundation.modules import AbstractModule
+from kpp.inference.methods.units import in_units
 from kpp.typing import RngKey
 
 NumpyroModel = Callable[..., Any]
@@ -67,7 +67,7 @@ class Site:
 
 
 class _Fields:
-    """The fields of every final class, in a plain class so that type checkers see them; see `kpp.modules`."""
+    """The fields of every final class, in a plain class so that type checkers see them."""
 
     progress: eqx.AbstractVar[bool]
 
@@ -224,7 +224,7 @@ class CalledWith(eqx.Module):
         numpyro_model: The model function; the method of an Equinox module brings its arrays along.
         subsample: Whether plates with a ``subsample_size`` draw subsamples; only unbiased estimates of a bound (SVI)
             allow this. Otherwise plates hold all their members.
-        units: The units of the unconstrained coordinates of some sites; see `kpp.inference.units.in_units`.
+        units: The units of the unconstrained coordinates of some sites; see `kpp.inference.methods.units.in_units`.
     """
 
     numpyro_model: NumpyroModel = eqx.field(converter=as_arguments)

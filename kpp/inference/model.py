@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from kpp.forks import refuse_forked_process
+from kpp.data.tables import Schema
+from kpp.foundation.modules import AbstractModule
+from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
-from kpp.inference.fit import Fit
-from kpp.inference.nuts import NUTS
+from kpp.inference.fit.fit import Fit
+from kpp.inference.methods.nuts import NUTS
 from kpp.kernels import check_kernel_fields
-from kpp.modules import AbstractModule
 from kpp.posteriors import GPPosterior
-from kpp.programs import release_programs
-from kpp.tables import Schema
+from kpp.runtime.forks import refuse_forked_process
+from kpp.runtime.programs import release_programs
 from kpp.typing import Points, RngKey
-from kpp.validation import count
 
 Sample = Mapping[str, jax.Array]
 Data = Mapping[str, Any]

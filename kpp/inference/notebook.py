@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp import arviz_data
 from kpp.kernels.parameters import fields_html
-from kpp.notebook import Html, details, items, panel, table
+from kpp.runtime.notebook import Html, details, items, panel, table
+from kpp.storage import arviz_data
 
 if TYPE_CHECKING:
-    from kpp.inference.fit import Fit
+    from kpp.inference.fit.fit import Fit
 
 _SHOWN = 20
 _PROBABILITY = 0.9

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kpp.foundation.modules import AbstractModule
 from kpp.kernels.parameters import kernel_html, prepared, scalar, show_fields, without_priors
-from kpp.memory import check_memory
-from kpp.modules import AbstractModule
+from kpp.runtime.memory import check_memory
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
 
 

@@ -13,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp.foundation.supports import is_prior
+from kpp.foundation.wording import named
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask, implements
 from kpp.kernels.checks import check_matrices, check_points, example_points
-from kpp.kernels.nonstationary import Linear
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
-from kpp.kernels.stationary import RBF, Matern12, Matern32
+from kpp.kernels.points.nonstationary import Linear
+from kpp.kernels.points.stationary import RBF, Matern12, Matern32
 from kpp.priors import prior_sites
-from kpp.supports import is_prior
 from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
-from kpp.wording import named
 
 K = TypeVar("K")
 

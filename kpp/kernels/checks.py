@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 from jaxtyping import Array, Float
 
-from kpp.random import standard_normal
+from kpp.runtime.random import standard_normal
 from kpp.typing import Points, RngKey
 
 

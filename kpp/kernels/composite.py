@@ -18,10 +18,10 @@ from jaxtyping import Array, Float
 
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, implements
 from kpp.kernels.checks import example_points
-from kpp.kernels.nonstationary import Constant, Linear
 from kpp.kernels.parameters import check_non_negative, parameter, scalar
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels, features_of_product
-from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
+from kpp.kernels.points.nonstationary import Constant, Linear
+from kpp.kernels.points.stationary import RBF, Matern12, Matern52, Periodic
 from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
 
 

@@ -9,17 +9,17 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
+from kpp.foundation.validation import positive
 from kpp.kernels.base import AbstractKernel
 from kpp.kernels.by_feature import select
-from kpp.kernels.categorical import Categorical
-from kpp.kernels.stationary import RBF
+from kpp.kernels.points.categorical import Categorical
+from kpp.kernels.points.stationary import RBF
 from kpp.typing import Numbers
-from kpp.validation import positive
 
 
 @runtime_checkable
 class _Columns(Protocol):
-    """The part of `kpp.tables.Schema` that says which columns hold numbers."""
+    """The part of `kpp.data.tables.Schema` that says which columns hold numbers."""
 
     @property
     def feature_names(self) -> Sequence[str]: ...
@@ -44,7 +44,7 @@ def default_kernel(
     standard deviations near 1, because models never rescale data.
 
     Args:
-        schema: The columns, a `kpp.tables.Schema`: the second value of ``kpp.tables.read_points(table)``.
+        schema: The columns, a `kpp.data.tables.Schema`: the second value of ``kpp.data.tables.read_points(table)``.
         priors: Whether the parameters have priors. Without them :math:`\ell_j = s_j`, :math:`\rho_j = 1/2` and
             :math:`\sigma^2 = v`.
         lengthscale: s, positive: the scale of the lengthscales, one number or one for each column of numbers, in units
@@ -60,8 +60,8 @@ def default_kernel(
     """
     if not isinstance(schema, _Columns):
         raise TypeError(
-            f"`schema` must be a kpp.tables.Schema, got {type(schema).__name__}; "
-            "`_, schema = kpp.tables.read_points(table)` learns the schema of a table"
+            f"`schema` must be a kpp.data.tables.Schema, got {type(schema).__name__}; "
+            "`_, schema = kpp.data.tables.read_points(table)` learns the schema of a table"
         )
     categories = schema.categories
     numbers = tuple(name for name in schema.feature_names if name not in categories)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp.foundation.validation import as_points, is_concrete
 from kpp.typing import Numbers
-from kpp.validation import as_points, is_concrete
 
 _LOGGER = logging.getLogger("kpp")
 

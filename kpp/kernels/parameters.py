@@ -20,11 +20,11 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from numpyro.distributions import Distribution, ExpandedDistribution, Independent
 
-from kpp.handler_stack import separate_threads
-from kpp.notebook import Html, escaped, items, panel
-from kpp.supports import check_prior_shape, check_prior_support, is_prior
+from kpp.foundation.supports import check_prior_shape, check_prior_support, is_prior
+from kpp.foundation.validation import at_least, between, finite_arrays, is_concrete, positive, refuse_non_finite
+from kpp.runtime.handler_stack import separate_threads
+from kpp.runtime.notebook import Html, escaped, items, panel
 from kpp.typing import Leaf, Points
-from kpp.validation import at_least, between, finite_arrays, is_concrete, positive, refuse_non_finite
 
 _NO_DRAWS = "kernels never see draws: `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kpp.validation import count
+from kpp.foundation.validation import count
 
 
 @dataclasses.dataclass(frozen=True)

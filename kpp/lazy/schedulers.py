@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kpp.threads import num_cores
+from kpp.runtime.threads import num_cores
 
 
 def active_client() -> Any:

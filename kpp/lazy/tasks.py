@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kpp.batching import announce, progress_bar
 from kpp.lazy.schedulers import complete_all, is_dask_chosen
 from kpp.lazy.traveling import TravelingFunction
-from kpp.threads import call_in_threads, is_alone_in_thread
+from kpp.runtime.batching import announce, progress_bar
+from kpp.runtime.threads import call_in_threads, is_alone_in_thread
 
 Result = TypeVar("Result")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from kpp.threads import alone_in_thread
+from kpp.runtime.threads import alone_in_thread
 
 
 class TravelingFunction:

@@ -1,6 +1,6 @@
 """Linear algebra of symmetric matrices: factorization, regularized systems, conjugate gradients, parts and roots."""
 
-from kpp.arguments import guard_exports as _guard_exports
+from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.linalg.cholesky import FactorizationError as FactorizationError
 from kpp.linalg.cholesky import add_diagonal as add_diagonal
 from kpp.linalg.cholesky import check_factor as check_factor

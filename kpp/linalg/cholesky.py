@@ -17,9 +17,9 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.memory import check_matrices
+from kpp.foundation.validation import is_concrete
+from kpp.runtime.memory import check_matrices
 from kpp.typing import AnyArray
-from kpp.validation import is_concrete
 
 _LARGE = 2**26
 

@@ -12,13 +12,14 @@ import numpyro.distributions as dist
 import xarray as xr
 from jaxtyping import Array
 
-from kpp import arviz_data, linalg
+from kpp import linalg
 from kpp.gp.distributions import GaussianProcessMarginal
 from kpp.gp.gaussian import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.inference.base import NumpyroModel
-from kpp.inference.draws import draw_map, flatten_draws, unflatten_draws
+from kpp.inference.fit.draws import draw_map, flatten_draws, unflatten_draws
 from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, require_known
 from kpp.numpyro_models.samples import read_samples
+from kpp.storage import arviz_data
 
 _TINYGP = "tinygp.numpyro_support.TinyDistribution"
 _WITH_FACTOR = (dist.MultivariateNormal, dist.MultivariateStudentT)
@@ -36,8 +37,9 @@ def add_pointwise(
 ) -> Any:
     r"""Return an ArviZ object with pointwise log likelihoods of a multivariate normal site, so that it counts n rows.
 
-    For each draw :math:`\theta` they are :math:`\log p(y_i \mid y_{-i}, \theta)` in closed form; see `kpp.pointwise`.
-    NumPyro and ArviZ hold the whole vector for one observation, for which `arviz.loo` has no meaning.
+    For each draw :math:`\theta` they are :math:`\log p(y_i \mid y_{-i}, \theta)` in closed form; see
+    `kpp.numpyro_models.pointwise`. NumPyro and ArviZ hold the whole vector for one observation, for which `arviz.loo`
+    has no meaning.
 
     Args:
         idata: An ArviZ InferenceData or DataTree with the group posterior; it is not changed.

@@ -16,14 +16,14 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from kpp.batching import filled_chunks
+from kpp.data.tables import Schema
+from kpp.foundation.validation import one_of
 from kpp.inference.base import NumpyroModel, Site
-from kpp.inference.draws import draw_map, flatten_draws, unflatten_draws
+from kpp.inference.fit.draws import draw_map, flatten_draws, unflatten_draws
 from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, require_known
 from kpp.numpyro_models.row_inputs import RowInputs
 from kpp.numpyro_models.samples import read_samples
-from kpp.tables import Schema
-from kpp.validation import one_of
+from kpp.runtime.batching import filled_chunks
 
 # Rows per run of the model, and rows of the runs that show whether rows depend on each other.
 _CHUNK, _PROBE = 4096, 16

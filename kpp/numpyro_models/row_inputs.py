@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from kpp.tables import Schema, is_table
+from kpp.data.tables import Schema, is_table
 from kpp.typing import AnyArray
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from kpp import arviz_data
 from kpp.inference.base import Site
+from kpp.storage import arviz_data
 
 _SAMPLE_DIMS = ("chain", "draw")
 _KINDS = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from kpp.calibration import uniform_band
+from kpp.metrics import uniform_band
 from kpp.plots import _colors, _parts
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.plots import _colors, _parts
-from kpp.plots.importance import importance_order, mean_absolute
+from kpp.plots.attributions.importance import importance_order, mean_absolute
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import xarray as xr
 
-from kpp.validation import between
+from kpp.foundation.validation import between
 
 #: "eti": equal-tailed, the same probability left out on either side; "hdi": highest density, the narrowest interval.
 IntervalKind = Literal["eti", "hdi"]

@@ -1,6 +1,6 @@
 """Preferences between items: matches, rankings and choices, and functions of items."""
 
-from kpp.arguments import guard_exports as _guard_exports
+from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.preferences.distinct import distinct_contexts as distinct_contexts
 from kpp.preferences.distinct import distinct_items as distinct_items
 from kpp.preferences.item_function import ItemFunction as ItemFunction

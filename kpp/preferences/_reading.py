@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kpp.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
-from kpp.validation import as_points, as_targets, check_same_rows, refuse_masked
+from kpp.data.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
+from kpp.foundation.validation import as_points, as_targets, check_same_rows, refuse_masked
 
 _LOGGER = logging.getLogger("kpp")
 _SHOWN = 5  # examples in a message

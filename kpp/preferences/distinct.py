@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
+from kpp.foundation.validation import as_points
 from kpp.typing import Numbers
-from kpp.validation import as_points
 
 
 def distinct_items(points: Numbers) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp.batching import map_rows
 from kpp.features import AbstractFeatureKernel
+from kpp.foundation.validation import as_points, as_targets, check_same_rows
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.kernels.pairs.oriented import check_pairs, orient
@@ -25,8 +25,8 @@ from kpp.preferences.item_tables import (
     row_sums,
     skew_table,
 )
+from kpp.runtime.batching import map_rows
 from kpp.typing import Numbers
-from kpp.validation import as_points, as_targets, check_same_rows
 
 _BATCH = 4096  # pairs that are evaluated at the same time
 

@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.data.tables import Schema, as_frame, read_points
+from kpp.foundation.validation import check_array, check_same_rows, is_concrete, one_of
 from kpp.kernels import PaddedBags, pad_bags
-from kpp.notebook import escaped
 from kpp.preferences import _reading
 from kpp.preferences.notebook import matches_html
-from kpp.serialization import data_class
-from kpp.tables import Schema, as_frame, read_points
+from kpp.runtime.notebook import escaped
+from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Numbers, RngKey
-from kpp.validation import check_array, check_same_rows, is_concrete, one_of
 
 Levels = tuple[tuple[str, tuple[Any, ...]], ...]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kpp.notebook import Html, panel, table
+from kpp.runtime.notebook import Html, panel, table
 
 if TYPE_CHECKING:
     from kpp.preferences.matches import Matches

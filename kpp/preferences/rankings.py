@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.data.tables import Schema, read_points
+from kpp.foundation.validation import check_array, check_same_rows, refuse_masked
 from kpp.preferences import _reading
 from kpp.preferences.distinct import distinct_contexts
 from kpp.preferences.matches import Levels, Matches
-from kpp.serialization import data_class
-from kpp.tables import Schema, read_points
+from kpp.storage.serialization import data_class
 from kpp.typing import RngKey
-from kpp.validation import check_array, check_same_rows, refuse_masked
 
 _PADDING = -1  # in place of an item or a position
 

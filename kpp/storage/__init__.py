@@ -1,3 +1,1 @@
-"""Files and stores: what is written appears at once or not at all, and what strangers wrote is checked first."""
-
-from kpp.storage import zarr_store as zarr_store
+"""netCDF files, Zarr stores and JSON descriptions: what strangers wrote is checked before anything is decoded."""

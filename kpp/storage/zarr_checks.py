@@ -19,7 +19,7 @@ import numcodecs
 import numpy as np
 from zarr.storage import LocalStore, WrapperStore
 
-from kpp.memory import check_expansion
+from kpp.runtime.memory import check_expansion
 
 #: The filter of every array that kpp writes: a checksum of each block.
 CHECKSUM = {"id": "crc32", "location": "end"}

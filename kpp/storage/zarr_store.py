@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kpp import netcdf
-from kpp.files import remove_leftovers, replace_folder, temporary_path
 from kpp.lazy import waiting_for_threads
+from kpp.runtime.files import remove_leftovers, replace_folder, temporary_path
+from kpp.storage import netcdf
 
 #: The version 2 of Zarr's format: version 3 has no type for the names of features yet.
 FORMAT = 2

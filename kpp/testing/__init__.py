@@ -12,7 +12,7 @@ The examples to check come from the classmethod `examples` of each class; `check
 functions check one example of your own.
 """
 
-from kpp.arguments import guard_exports as _guard_exports
+from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.testing.commands import command_checks as command_checks
 from kpp.testing.converters import converter_checks as converter_checks
 from kpp.testing.embeddings import embedding_checks as embedding_checks

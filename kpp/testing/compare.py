@@ -11,7 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import PyTree
 
-from kpp import registry, serialization
+from kpp import registry
+from kpp.storage import serialization
 
 
 def tolerance(dtype: DTypeLike) -> float:

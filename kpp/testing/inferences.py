@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from numpyro.infer.util import log_density
 
 from kpp.inference import AbstractInference, Posterior, describe_inference, inspect_sites, rebuild_inference
-from kpp.serialization import to_spec
+from kpp.storage.serialization import to_spec
 from kpp.testing.compare import assert_raises, spec_copy
 
 Model = Callable[..., Any]

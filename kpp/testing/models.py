@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from kpp.functions import RKHSFunction
 from kpp.inference import MAP, AbstractModel, Fit
 from kpp.priors import has_priors
-from kpp.serialization import to_spec
+from kpp.storage.serialization import to_spec
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
 from kpp.typing import AnyArray
 

@@ -20,6 +20,7 @@ from jaxtyping import PyTree
 from kpp.conversion import AbstractConverter
 from kpp.embeddings import AbstractEmbedding
 from kpp.explanations import AbstractExplainer
+from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.inference import AbstractInference, AbstractModel
@@ -32,7 +33,6 @@ from kpp.testing.inferences import inference_checks
 from kpp.testing.kernels import kernel_checks
 from kpp.testing.models import model_checks
 from kpp.testing.value_functions import value_function_checks
-from kpp.validation import count
 
 Check = Callable[..., None]
 

@@ -7,7 +7,7 @@ imports a library of these: a function does, when a model of the library has com
 from __future__ import annotations
 
 import kpp
-from kpp.exports import lazy_exports
+from kpp.foundation.exports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 

@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 import kpp
+from kpp.foundation.validation import finite_arrays
 from kpp.gp import GaussianLikelihood, condition
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import finite_arrays
 from kpp_converters.gpytorch_kernels import kernel_from_gpytorch, number, numbers
 from kpp_converters.rules import find_rule
 

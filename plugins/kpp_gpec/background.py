@@ -13,10 +13,10 @@ from jaxtyping import Float
 
 import kpp
 from kpp import GPPosterior, registry
+from kpp.data.tables import Schema, as_table, is_table
 from kpp.explanations import AbstractExplainer, EstimatorFunction, Explanation, Inputs, fitted_schema
-from kpp.tables import Schema, as_table, is_table
+from kpp.foundation.validation import as_points, check_same_rows
 from kpp.typing import RngKey
-from kpp.validation import as_points, check_same_rows
 from kpp_gpec.boundary.margins import standard_deviations
 from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 

@@ -12,8 +12,8 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from kpp.explanations import Explanation
+from kpp.foundation.validation import probability as check_probability
 from kpp.typing import RngKey
-from kpp.validation import probability as check_probability
 from kpp_gpec.fitted import FittedGPEC
 
 

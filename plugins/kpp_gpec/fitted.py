@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from kpp.data.tables import Schema
 from kpp.explanations import Explanation, Inputs, group_points
+from kpp.foundation.validation import check_same_rows
 from kpp.games import as_players
-from kpp.tables import Schema
-from kpp.validation import check_same_rows
 from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted_output import FittedOutput
 from kpp_gpec.gpec_files import load, save

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kpp import RKHSFunction, registry
-from kpp.batching import call_in_chunks
 from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explanation, Inputs
+from kpp.foundation.validation import as_finite_array, at_least, check_rng_key, check_type, count, one_of, positive
 from kpp.games import Interventional
 from kpp.kernels import RBF
+from kpp.runtime.batching import call_in_chunks
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, at_least, check_rng_key, check_type, count, one_of, positive
 from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances

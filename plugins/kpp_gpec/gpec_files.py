@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from kpp import netcdf
-from kpp.tables import Schema
+from kpp.data.tables import Schema
+from kpp.storage import netcdf
 from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted_output import FittedOutput, build_geodesic
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic

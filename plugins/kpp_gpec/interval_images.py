@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from kpp import Explanation
-from kpp.validation import as_points, check_same_rows
-from kpp.validation import probability as check_probability
+from kpp.foundation.validation import as_points, check_same_rows
+from kpp.foundation.validation import probability as check_probability
 from kpp_gpec.superpixels import image_shape
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from kpp.estimators import KernelEstimator, as_rng_key, pad_rows, read_rows, read_training
-from kpp.image_networks import ConvolutionalNetwork, read_image_shape
-from kpp.networks import MLP, train
+from kpp.data.estimators import KernelEstimator, as_rng_key, pad_rows, read_rows, read_training
+from kpp.foundation.validation import as_points
+from kpp.networks import MLP, ConvolutionalNetwork, read_image_shape, train
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_points
 
 Classifier = TypeVar("Classifier", bound="_NeuralClassifier")
 
@@ -142,7 +141,7 @@ class ConvolutionalClassifier(_NeuralClassifier):
     r"""A convolutional classifier of images in rows of pixels, trained as `MLPClassifier` is.
 
     Each convolution has windows of 3 by 3 pixels; after it come the Softplus or ReLU, and the largest values of windows
-    of 2 by 2 pixels. Fully connected layers come last (`kpp.image_networks.ConvolutionalNetwork`).
+    of 2 by 2 pixels. Fully connected layers come last (`kpp.networks.ConvolutionalNetwork`).
 
     Args:
         image_shape: (height, width), or (height, width, channels) with the channels of a pixel side by side. None for

@@ -11,8 +11,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from kpp.explanations import Explanation
+from kpp.foundation.validation import at_least, check_rng_key, count
 from kpp.typing import RngKey
-from kpp.validation import at_least, check_rng_key, count
 
 #: The possible sources of the variance of the noise, which may also be a number.
 NOISES = ("explainer", "repeats")

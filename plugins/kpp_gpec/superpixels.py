@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 from scipy import ndimage
 
-from kpp.validation import as_points, count, positive
+from kpp.foundation.validation import as_points, count, positive
 
 _Shape = Sequence[int]
 

@@ -5,6 +5,6 @@ Names are listed in `__init__.pyi` and loaded on first use, so that finding this
 
 from __future__ import annotations
 
-from kpp.exports import lazy_exports
+from kpp.foundation.exports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

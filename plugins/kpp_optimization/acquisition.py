@@ -7,7 +7,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.special import erfcx, ndtr
 
-from kpp.validation import as_finite_array
+from kpp.foundation.validation import as_finite_array
 
 
 def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: float) -> Float[np.ndarray, " p"]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp, ndtr, ndtri
 
-from kpp.validation import probability as check_probability
+from kpp.foundation.validation import probability as check_probability
 from kpp_optimization.acquisition import expected_improvement
 
 NUGGET = 1e-10  # relative to the mean prior variance and added to the noise: rounding may make a zero variance negative

@@ -17,10 +17,10 @@ import pandas as pd
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from kpp.data.tables import read_points
+from kpp.foundation.validation import as_finite_array, count, one_of
 from kpp.preferences import Matches
-from kpp.tables import read_points
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, count, one_of
 
 Believe = Callable[[RngKey, Matches], Any]
 

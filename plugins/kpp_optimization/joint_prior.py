@@ -18,10 +18,10 @@ from scipy.stats import multivariate_normal
 
 import kpp
 from kpp import linalg
+from kpp.foundation.validation import at_least, count
 from kpp.inference import AbstractInference, Posterior
 from kpp.kernels import RBF
 from kpp.typing import AnyArray, Leaf
-from kpp.validation import at_least, count
 from kpp_optimization.belief import Draws, MixtureBelief
 from kpp_optimization.learning_prior import feature_ranges
 from kpp_optimization.objective_priors import AbstractObjectivePrior

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
+from kpp.foundation.validation import as_finite_array, at_least, one_of, positive
 from kpp.typing import AnyArray
-from kpp.validation import as_finite_array, at_least, one_of, positive
 from kpp_optimization.belief import Draws, MixtureBelief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 

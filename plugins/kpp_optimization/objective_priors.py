@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.spatial.distance import cdist
 
+from kpp.foundation.validation import as_finite_array
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp.validation import as_finite_array
 from kpp_optimization.belief import Belief, Draws, MixtureBelief
 
 Moments = tuple[AnyArray, AnyArray]  # checked by `checked_moments`, because users pass functions

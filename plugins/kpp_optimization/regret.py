@@ -11,9 +11,9 @@ import xarray as xr
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from kpp.foundation.validation import as_finite_array, count
 from kpp.lazy import map_numbers
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, count
 from kpp_optimization.search import Search
 
 T = TypeVar("T")

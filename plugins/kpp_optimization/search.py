@@ -14,9 +14,9 @@ import pandas as pd
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from kpp.tables import read_points
+from kpp.data.tables import read_points
+from kpp.foundation.validation import at_least, count, one_of
 from kpp.typing import RngKey
-from kpp.validation import at_least, count, one_of
 from kpp_optimization.belief import Belief, MixtureBelief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
 

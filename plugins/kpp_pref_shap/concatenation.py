@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import RKHSFunction
-from kpp.batching import sum_arrays
 from kpp.games import Interventional, Players, has_product_terms, quadrature_shapley
 from kpp.kernels import AbstractKernel, Preferential
+from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray
 from kpp_pref_shap.pair_functions import Comparison, as_known, check_preference, comparisons, split_points
 

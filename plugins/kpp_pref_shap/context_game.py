@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp import RKHSFunction
+from kpp.foundation.validation import as_points, check_same_rows
 from kpp.games import AbstractValueFunction, Observational
 from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, Oriented, orient, parameter
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import as_points, check_same_rows
 from kpp_pref_shap.game import AbstractPreferenceGame, TermValues
 from kpp_pref_shap.pair_functions import (
     Comparison,

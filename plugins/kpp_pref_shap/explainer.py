@@ -25,11 +25,11 @@ from kpp.explanations import (
     representatives,
     solve_in_blocks,
 )
+from kpp.foundation.validation import count, one_of, positive
 from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
-from kpp.threads import one_blas_thread
+from kpp.runtime.threads import one_blas_thread
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import count, one_of, positive
 from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
 from kpp_pref_shap.inputs import PreferenceInputs, read_contexts, read_duels

@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kpp import RKHSFunction
-from kpp.batching import sum_arrays
+from kpp.foundation.validation import count, is_concrete, one_of, warn_if_float32
 from kpp.games import AbstractValueFunction, as_coalitions
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
+from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray, Leaf
-from kpp.validation import count, is_concrete, one_of, warn_if_float32
 from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
 from kpp_pref_shap.sections import Conditioning, Mask, Sections, absent_weights, restricted_sections
 
@@ -38,7 +38,7 @@ class Instances(Protocol):
 
 
 class _Fields:
-    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.foundation.modules`."""
 
     regularization: eqx.AbstractVar[Leaf]
     conditional: eqx.AbstractVar[str]

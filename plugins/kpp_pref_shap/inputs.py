@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from kpp import RKHSFunction
+from kpp.data.tables import Schema, is_table
 from kpp.explanations import fitted_schema, resolve, schema_of
+from kpp.foundation.validation import as_points, check_same_rows
 from kpp.preferences import Matches
-from kpp.tables import Schema, is_table
 from kpp.typing import AnyArray
-from kpp.validation import as_points, check_same_rows
 from kpp_pref_shap.pair_functions import PairPoints, as_pairs, check_preference, split_points
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp import RKHSFunction
+from kpp.foundation.validation import as_points, check_same_rows, is_concrete
 from kpp.games import AbstractValueFunction, Observational
 from kpp.kernels import (
     RBF,
@@ -24,7 +25,6 @@ from kpp.kernels import (
     parameter,
 )
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import as_points, check_same_rows, is_concrete
 from kpp_pref_shap.game import AbstractPreferenceGame, TermValues
 from kpp_pref_shap.pair_functions import (
     Comparison,

@@ -22,9 +22,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import GPPosterior, RKHSFunction
-from kpp.batching import sum_arrays
 from kpp.games import Players, all_coalitions, has_product_terms, shapley_values_from_table
 from kpp.kernels import AbstractKernel
+from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray
 from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.pair_functions import Comparison, comparisons, number_items

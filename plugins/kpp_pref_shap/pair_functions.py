@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from kpp import RKHSFunction
+from kpp.foundation.validation import as_finite_array, is_concrete
 from kpp.kernels import AbstractKernel, BagMean, Contextual, GeneralizedPreferential, Preferential, Scaled, Sum
 from kpp.typing import AnyArray, Leaf
-from kpp.validation import as_finite_array, is_concrete
 
 #: Pairs (p, 2, d), or a tuple of pairs and contexts (p, c).
 PairPoints = AnyArray | tuple[AnyArray, AnyArray]

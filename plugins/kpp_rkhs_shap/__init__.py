@@ -6,7 +6,7 @@ The explainer is listed in `__init__.pyi` and loaded on first use, so that findi
 from __future__ import annotations
 
 import kpp
-from kpp.exports import lazy_exports
+from kpp.foundation.exports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 

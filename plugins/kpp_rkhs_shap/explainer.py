@@ -25,6 +25,7 @@ from kpp.explanations import (
     representatives,
     solve_in_blocks,
 )
+from kpp.foundation.validation import count, one_of, positive
 from kpp.games import (
     AbstractImputation,
     AbstractProductValueFunction,
@@ -42,9 +43,8 @@ from kpp.games import (
     landmark_error,
 )
 from kpp.kernels import RBF
-from kpp.threads import num_cores, one_blas_thread
+from kpp.runtime.threads import num_cores, one_blas_thread
 from kpp.typing import RngKey
-from kpp.validation import count, one_of, positive
 from kpp_rkhs_shap.law import affordable_laws
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
 from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_of

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp import GPPosterior
-from kpp.batching import in_blocks
 from kpp.games import shapley_covariance
-from kpp.threads import num_cores
+from kpp.runtime.batching import in_blocks
+from kpp.runtime.threads import num_cores
 from kpp.typing import AnyArray
 from kpp_rkhs_shap.target import Target
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 import kpp
-from kpp.exports import lazy_exports
+from kpp.foundation.exports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 

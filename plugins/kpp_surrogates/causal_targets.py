@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from kpp.batching import call_in_chunks
+from kpp.foundation.validation import refuse_masked
 from kpp.games import Players
-from kpp.validation import refuse_masked
+from kpp.runtime.batching import call_in_chunks
 
 LOSSES = ("squared", "log")
 REPLACEMENTS = ("zero", "mean")

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from kpp.foundation.validation import as_points, check_rng_key, positive
 from kpp.typing import RngKey
-from kpp.validation import as_points, check_rng_key, positive
 
 
 def as_background(value: ArrayLike) -> Float[np.ndarray, "m d"]:

@@ -12,13 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kpp import AbstractExplainer, Explanation
+from kpp.data.tables import Schema
 from kpp.explanations import AbstractPointsExplainer, Inputs, describe_key, freeze_groups, group_points, output_names
+from kpp.foundation.validation import check_same_rows, count, one_of, positive
 from kpp.games import Players, as_players
-from kpp.image_networks import UNet, read_image_shape
-from kpp.networks import MLP, train_ensemble
-from kpp.tables import Schema
+from kpp.networks import MLP, UNet, read_image_shape, train_ensemble
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import check_same_rows, count, one_of, positive
 from kpp_surrogates.causal_targets import (
     LOSSES,
     REPLACEMENTS,
@@ -82,7 +81,7 @@ class CXPlain(AbstractPointsExplainer):
         num_bootstraps: How many networks, at least 2.
         hidden: The widths of their hidden layers; with `image_shape` the features at each level of the U-Nets.
         image_shape: For images in rows of pixels: (height, width), or (height, width, channels) with the channels of a
-            pixel side by side. The networks are then U-Nets (`kpp.image_networks.UNet`), which learn at all pixels what
+            pixel side by side. The networks are then U-Nets (`kpp.networks.UNet`), which learn at all pixels what
             they see at one; the output of a group is the mean over its members. None for fully connected networks.
         num_epochs: The number of passes over their samples.
         batch_size: The most points in one step.

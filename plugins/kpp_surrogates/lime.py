@@ -12,9 +12,9 @@ from jaxtyping import Float
 
 from kpp import AbstractExplainer
 from kpp.explanations import Inputs, describe_key, freeze_groups
-from kpp.memory import check_count
+from kpp.foundation.validation import count, one_of
+from kpp.runtime.memory import check_count
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import count, one_of
 from kpp_surrogates.converters import as_background, as_float, freeze_features, required_key
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 from kpp_surrogates.local_linear import AbstractLocalLinear, LinearModels, LocalProblem, fit_posterior

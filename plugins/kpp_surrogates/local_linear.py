@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp import Explanation
-from kpp.batching import even_size, map_blocks, progress_bar
 from kpp.explanations import AbstractPointsExplainer, Inputs
+from kpp.runtime.batching import even_size, map_blocks, progress_bar
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.perturbation import Perturbations
 from kpp_surrogates.weighted_regression import bayesian_regression

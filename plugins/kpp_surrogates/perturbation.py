@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from kpp.data.tables import Schema
 from kpp.explanations import GroupedPoints
 from kpp.games import Players
-from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp_surrogates.quantile_bins import QuantileBins
 

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp import AbstractExplainer, Explanation
+from kpp.data.tables import is_table, read_points
 from kpp.explanations import EstimatorFunction, Inputs, describe_key
-from kpp.tables import is_table, read_points
+from kpp.foundation.validation import check_rng_key, one_of
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import check_rng_key, one_of
 from kpp_surrogates.converters import as_background, required_key
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 

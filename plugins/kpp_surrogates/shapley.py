@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.batching import even_size
 from kpp.causal import CausalDAG, CausalOrder, as_order
 from kpp.explanations import (
     AbstractPointsExplainer,
@@ -20,6 +19,7 @@ from kpp.explanations import (
     freeze_groups,
     solve_in_blocks,
 )
+from kpp.foundation.validation import count, one_of, positive
 from kpp.games import (
     AbstractValueFunction,
     GaussianConditional,
@@ -30,8 +30,8 @@ from kpp.games import (
     direct_and_indirect_effects,
     estimate_shapley,
 )
+from kpp.runtime.batching import even_size
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import count, one_of, positive
 from kpp_surrogates.converters import as_background
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.kernels import RBF
 from oracles.kernels import rbf
 

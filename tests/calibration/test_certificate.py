@@ -13,7 +13,7 @@ from numpyro import distributions as dist
 from scipy import stats
 
 import kpp
-from kpp.certificate import Certificate, Coverage, _in_priors, _Known, _left_out, _simulate, _Study
+from kpp.calibration.certificate import Certificate, Coverage, _in_priors, _Known, _left_out, _simulate, _Study
 from kpp.kernels import RBF
 from kpp_models import GPClassification, GPRegression
 

@@ -10,16 +10,16 @@ import pytest
 from numpyro.infer import HMC
 from scipy import stats
 
-from kpp import arviz_data
 from kpp.calibration import (
     CalibrationResult,
     rank_statistics,
     simulate,
     simulation_based_calibration,
-    uniform_band,
     uniformity_test,
 )
+from kpp.metrics import uniform_band
 from kpp.plots import rank_ecdf
+from kpp.storage import arviz_data
 
 RNG = np.random.default_rng(0)
 TIMES = np.linspace(0.5, 2.0, 4)

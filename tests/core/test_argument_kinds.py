@@ -19,11 +19,11 @@ from jaxtyping import Array, Float
 
 import kpp
 import kpp_models
-from kpp.arguments import check_arguments, guard_exports, handed_out
 from kpp.causal import CausalDAG
 from kpp.causal.graph.mixed_graph import MixedGraph
-from kpp.files import expand_user
+from kpp.foundation.arguments import check_arguments, guard_exports, handed_out
 from kpp.kernels import RBF, AbstractKernel
+from kpp.runtime.files import expand_user
 from kpp.typing import AnyArray, Numbers, Points
 
 THING = object()
@@ -142,10 +142,10 @@ def test_a_checked_function_keeps_its_name_signature_and_pickle():
     assert kpp.causal.identify is before
 
 
-PACKAGES = ["api", "bags", "cache", "calibration", "causal", "conversion", "embeddings", "estimators"]
-PACKAGES += ["explanations", "features", "functions", "games", "gp", "inference", "kernels", "linalg"]
-PACKAGES += ["metrics", "named_functions", "networks", "numpyro_models", "plots", "pointwise"]
-PACKAGES += ["posteriors", "preferences", "priors", "tables", "testing"]
+PACKAGES = ["api", "runtime.cache", "calibration", "causal", "conversion", "data.bags", "data.estimators", "data.tables"]
+PACKAGES += ["embeddings", "explanations", "features", "functions", "games", "gp", "inference", "kernels", "linalg"]
+PACKAGES += ["metrics", "networks", "numpyro_models", "numpyro_models.pointwise", "plots"]
+PACKAGES += ["posteriors", "preferences", "priors", "testing"]
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]
 PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_study", "kpp_surrogates"]

@@ -24,9 +24,10 @@ import pytest
 import kpp
 import kpp_models
 import kpp_optimization
-from kpp import registry, tables
+from kpp import registry
+from kpp.data import tables
+from kpp.foundation.modules import AbstractModule
 from kpp.kernels import RBF
-from kpp.modules import AbstractModule
 from kpp.preferences import Matches
 
 KEY = jax.random.key(0)

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp import RKHSFunction, batching
-from kpp.batching import call_in_chunks, even_size, in_blocks, map_blocks, map_rows
+from kpp import RKHSFunction
 from kpp.kernels import RBF
+from kpp.runtime import batching
+from kpp.runtime.batching import call_in_chunks, even_size, in_blocks, map_blocks, map_rows
 
 ROWS = np.random.default_rng(0).normal(size=(37, 3))
 FUNCTIONS = {

@@ -96,7 +96,7 @@ def demanded_by(cls: type) -> frozenset[str]:
 
 
 def test_field_property_and_value_meet_a_demand():
-    class AbstractScaled(kpp.modules.AbstractModule):
+    class AbstractScaled(kpp.foundation.modules.AbstractModule):
         scale: eqx.AbstractVar[float]
         kind: eqx.AbstractClassVar[str]
 

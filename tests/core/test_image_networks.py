@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.signal import correlate2d
 
-from kpp.image_networks import Convolution, ConvolutionalNetwork, UNet, read_image_shape
+from kpp.networks import ConvolutionalNetwork, UNet, read_image_shape
+from kpp.networks.images import Convolution
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from kpp import files, netcdf
+from kpp.runtime import files
+from kpp.storage import netcdf
 
 ATTRS = {
     "text": "a b",

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import kpp
-from kpp import registry, validation
+from kpp import registry
 from kpp.embeddings import ConditionalMeanEmbedding, MeanEmbedding
+from kpp.foundation import validation
 from kpp.kernels import RBF
 
 KEY = jax.random.key(0)

@@ -17,12 +17,12 @@ import pytest
 import xarray as xr
 
 import kpp
-from kpp import arviz_data
 from kpp.causal import CausalDAG
 from kpp.kernels import RBF, Categorical
-from kpp.notebook import Html, bar, details, escaped, items, panel, table
 from kpp.preferences import Matches
 from kpp.registry import get
+from kpp.runtime.notebook import Html, bar, details, escaped, items, panel, table
+from kpp.storage import arviz_data
 
 EVIL = '<b onclick="x">&amp;</b>'
 KEY = jax.random.key(0)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from kpp.random import standard_normal, uniform
+from kpp.runtime.random import standard_normal, uniform
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((2, 3, 4), np.float64), ((3, 4), np.float32)])

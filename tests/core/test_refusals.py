@@ -12,8 +12,11 @@ import pytest
 from numpyro import distributions as dist
 
 import kpp
-from kpp import priors, registry, serialization, tables, validation
+from kpp import priors, registry
+from kpp.data import tables
+from kpp.foundation import validation
 from kpp.kernels import RBF, AbstractKernel, Categorical, Linear, Matern52, Periodic, Polynomial
+from kpp.storage import serialization
 
 DAYS = np.array(["2024-01-01", "2024-02-01", "2024-03-01", "2024-04-01"], dtype="datetime64[D]")
 MASKED = np.ma.masked_array([1.0, 2.0, 3.0, 4.0], mask=[False, True, False, False])

@@ -9,7 +9,8 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 import kpp
-from kpp import tables, validation
+from kpp.data import tables
+from kpp.foundation import validation
 from kpp.kernels import default_kernel
 from kpp.preferences import Matches
 

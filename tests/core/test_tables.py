@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kpp.tables import Schema, read_points, standardize
+from kpp.data.tables import Schema, read_points, standardize
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import threading
 import pytest
 from threadpoolctl import threadpool_info
 
-from kpp import threads
+from kpp.runtime import threads
 
 # Each solve takes a thread of XLA's pool and waits there for others of the same pool.
 SOLVES = """

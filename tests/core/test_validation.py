@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kpp import validation
+from kpp.foundation import validation
 
 REFUSED = {
     "one dimension": (lambda: validation.as_points([1.0, 2.0]), r"`x` must have shape \(n, d\).*x\[:, None\]"),

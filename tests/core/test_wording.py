@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kpp.wording import warn_at_edge
+from kpp.foundation.wording import warn_at_edge
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.embeddings import (
     ConditionalMeanEmbedding,
     MeanEmbedding,

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.embeddings import (
     ConditionalMeanEmbedding,
     DeconditionalMeanEmbedding,

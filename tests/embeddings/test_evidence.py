@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.embeddings import ConditionalMeanEmbedding, ReplicatedConditionalMeanEmbedding, select_regularization
 from kpp.features import RandomFourier
 from kpp.kernels import RBF

@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from kpp.data.tables import Schema
 from kpp.explanations import AbstractExplainer, Explanation, Requirement, resolve
-from kpp.tables import Schema
 
 NAMES = ("age", "bmi", "region")
 LEVELS = {"region": ("north", "south", "west")}

@@ -13,9 +13,9 @@ import xarray as xr
 import kpp
 from kpp import plots
 from kpp.causal import CausalDAG
-from kpp.explanations._html import explanation_html
+from kpp.data.tables import Schema
+from kpp.explanations.parts.html import explanation_html
 from kpp.plots._colors import LEVEL_STYLES, NEUTRAL, PERCENTILES
-from kpp.tables import Schema
 from kpp_study.report.alternatives import beeswarm as described
 from kpp_study.report.explained import importance
 from kpp_study.report.rows import row_table

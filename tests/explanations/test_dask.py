@@ -170,7 +170,7 @@ def test_a_store_holds_the_explanation_and_is_read_lazily(tmp_path):
 
 
 def test_plots_of_a_store_show_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr("kpp.explanations._plotting._SHOWN", 7)
+    monkeypatch.setattr("kpp.explanations.parts.plotting._SHOWN", 7)
     lazy = kpp.explain(make_function(), da.from_array(ROWS, chunks=(10, 3)), background=BACKGROUND)
     assert lazy.plot.beeswarm().get_title() == "7 of 23 instances, evenly spaced"
     heights = sorted(bar.get_width() for bar in lazy.plot.bar().patches)

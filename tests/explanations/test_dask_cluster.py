@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import kpp
-from kpp.cli import main
+from kpp.__main__ import main
 from kpp.kernels import RBF
 from kpp.lazy.schedulers import active_client
 from kpp_models import GPRegression
@@ -203,7 +203,7 @@ def test_the_command_goes_on_after_it_was_killed(tmp_path, fit):
     command = ["explain", str(tmp_path / "fit.nc"), str(tmp_path / "data.parquet"), "--rows-per-block", "20"]
     command += ["--option", "covariance=null", "--quiet", "--output"]
     path = tmp_path / "out.zarr"
-    process = subprocess.Popen([sys.executable, "-m", "kpp.cli", *command, str(path)])
+    process = subprocess.Popen([sys.executable, "-m", "kpp", *command, str(path)])
     deadline = time.monotonic() + 120
     while not list((path / "values").glob("*3.0")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)

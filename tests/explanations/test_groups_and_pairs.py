@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp.tables import Schema
 from kpp_study.study.data import Standardization, StudyData
 from kpp_study.study.units import explanation_in_original_units
 

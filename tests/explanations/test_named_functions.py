@@ -5,9 +5,9 @@ import pytest
 from click.testing import CliRunner
 
 import kpp
-from kpp.cli import main
+from kpp.__main__ import main
+from kpp.data.tables import Schema
 from kpp.kernels import RBF, Matern52
-from kpp.tables import Schema
 
 RNG = np.random.default_rng(0)
 POINTS = RNG.normal(size=(9, 2))

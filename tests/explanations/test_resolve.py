@@ -17,11 +17,11 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import SVC, SVR
 
 import kpp
+from kpp.data.tables import Schema
 from kpp.explanations import EstimatorFunction, describe_uncertainty, output_names, predictors, resolve
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
 from kpp.posteriors import GPPosterior
-from kpp.tables import Schema
 from kpp_models import GPClassification, GPRegression
 
 SUPPORT = np.random.default_rng(0).normal(size=(6, 3))

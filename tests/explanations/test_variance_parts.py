@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from kpp import arviz_data
 from kpp.explanations import Explanation
+from kpp.storage import arviz_data
 
 PARTS = ("boundary", "approximation")
 

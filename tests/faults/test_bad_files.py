@@ -18,13 +18,14 @@ from click.testing import CliRunner
 
 import kpp
 import kpp_models
-from kpp import arviz_data, cli, netcdf
+from kpp.__main__ import main
+from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp.inference import storage
+from kpp.explanations.named_functions import NamedFunction
+from kpp.inference.fit import storage
 from kpp.kernels import RBF
-from kpp.named_functions import NamedFunction
-from kpp.serialization import from_spec
-from kpp.tables import Schema
+from kpp.storage import arviz_data, netcdf
+from kpp.storage.serialization import from_spec
 from kpp_gpec import gpec_files
 
 SCHEMA = Schema(("a",), {})
@@ -167,7 +168,7 @@ def test_a_fit_that_names_another_class_runs_nothing(key, tmp_path, monkeypatch)
     path = tmp_path / "saved.nc"
     write_fit(path)
     described = json.loads(netcdf.read(path)[0].attrs["kpp"])
-    for name in ["stranger.Model", "os.system", "kpp.files.remove_leftovers"]:
+    for name in ["stranger.Model", "os.system", "kpp.runtime.files.remove_leftovers"]:
         rewrite(path, "kpp", json.dumps(described | {key: {"name": name, "path": "/"}}))
         with pytest.raises(ValueError, match=name):
             kpp.Fit.load(path)
@@ -283,7 +284,7 @@ def test_a_link_in_place_of_a_group_is_refused(other):
 def test_the_report_shows_nothing_of_another_file(other):
     write_explanation(other / "evil.nc")
     put(other / "evil.nc", "external", "/values", other)
-    result = CliRunner().invoke(cli.main, ["report", str(other / "evil.nc")])
+    result = CliRunner().invoke(main, ["report", str(other / "evil.nc")])
     assert result.exit_code == 2 and "lie in other files" in result.output
     assert not (other / "evil.html").exists()
 

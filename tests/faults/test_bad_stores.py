@@ -17,10 +17,11 @@ import zarr
 from click.testing import CliRunner
 
 import kpp
-from kpp import cli, netcdf
+from kpp.__main__ import main
 from kpp.explanations import Explanation, marked
 from kpp.kernels import RBF
 from kpp.lazy import read_blocks
+from kpp.storage import netcdf
 from kpp_study import explain_to_store
 from kpp_study.jobs.store import JobStore
 
@@ -75,7 +76,7 @@ ROADS = {
     "blocks that are done": lambda path: JobStore(path).done(),
     "layout": lambda path: JobStore(path).layout(),
     "write": lambda path: JobStore(path).write({"values": VALUES}, 0, 0),
-    "report": lambda path: CliRunner().invoke(cli.main, ["report", str(path), "--debug"], catch_exceptions=False),
+    "report": lambda path: CliRunner().invoke(main, ["report", str(path), "--debug"], catch_exceptions=False),
 }
 
 

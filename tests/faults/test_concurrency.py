@@ -21,8 +21,8 @@ from numpyro import handlers, primitives
 from sklearn.model_selection import GridSearchCV
 
 import kpp
-from kpp.handler_stack import separate_threads
 from kpp.kernels import RBF
+from kpp.runtime.handler_stack import separate_threads
 from kpp_models import GPRegression
 from kpp_models.estimators import GPRegressor
 
@@ -231,7 +231,7 @@ def test_a_process_that_was_forked_before_jax_started_computes():
         "import os, kpp\n"
         "if os.fork():\n"
         "    raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
-        "from kpp.forks import refuse_forked_process\n"
+        "from kpp.runtime.forks import refuse_forked_process\n"
         "refuse_forked_process()\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

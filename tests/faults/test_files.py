@@ -14,11 +14,12 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from kpp import arviz_data, files
+from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp.inference import storage
+from kpp.inference.fit import storage
 from kpp.kernels import RBF
-from kpp.tables import Schema
+from kpp.runtime import files
+from kpp.storage import arviz_data
 from kpp_gpec import gpec_files
 from kpp_study import StudyError
 from kpp_study.study.output import FILES, check_output, output_folder
@@ -86,7 +87,7 @@ def test_a_failed_save_keeps_the_earlier_file(writer, where, name, fault, tmp_pa
 CHILD = """
 import os, shutil, signal, sys
 from pathlib import Path
-from kpp import files
+from kpp.runtime import files
 
 def wait(*_, **__):
     print("waiting", flush=True)
@@ -200,7 +201,7 @@ def test_a_limit_on_the_size_of_files_is_an_error_and_not_a_crash(tmp_path):
     path = tmp_path / "result.nc"
     save_explanation(path, 1.0)
     code = (
-        "import resource, sys, numpy as np, xarray as xr\nfrom kpp import netcdf\n"
+        "import resource, sys, numpy as np, xarray as xr\nfrom kpp.storage import netcdf\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))\n"
         "data = xr.Dataset({'a': ('n', np.arange(50_000.0))})\n"
         "for groups in (None, {'group': data}):\n"
@@ -315,7 +316,7 @@ def wait(*_, **__):
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 setattr(runner, sys.argv.pop(1), wait)
-from kpp.cli import main
+from kpp.__main__ import main
 main()
 """
 STUDY = """

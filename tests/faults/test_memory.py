@@ -10,8 +10,8 @@ import pytest
 
 import kpp
 import kpp_models
-from kpp import batching, memory, programs, registry
-from kpp.calibration import simulation_based_calibration, uniform_band
+from kpp import registry
+from kpp.calibration import simulation_based_calibration
 from kpp.embeddings import (
     ConditionalMeanEmbedding,
     conditional_independence_test,
@@ -21,8 +21,10 @@ from kpp.embeddings import (
 )
 from kpp.features import RandomFourier
 from kpp.games import all_coalitions
-from kpp.games.estimators.sampling import sample_permutations
+from kpp.games.estimators.sampled.sampling import sample_permutations
 from kpp.kernels import RBF
+from kpp.metrics import uniform_band
+from kpp.runtime import batching, memory, programs
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.brackets import CountedMargin
 from kpp_gpec.boundary.gradient import GradientSampler
@@ -176,7 +178,7 @@ def test_a_count_that_does_not_fit_is_refused_with_the_numbers(call, gigabytes, 
 
 
 def test_results_of_blocks_that_do_not_fit_are_refused_after_the_first_block(monkeypatch):
-    monkeypatch.setattr("kpp.batching._UNCHECKED", 0)
+    monkeypatch.setattr("kpp.runtime.batching._UNCHECKED", 0)
     monkeypatch.setattr(memory, "available_memory", lambda: 100)
     with pytest.raises(ValueError, match=r"the rest of the results, 4 more blocks, needs at least .*\(128 bytes\)"):
         batching.map_blocks(lambda rows: rows, np.ones(20), 4)

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from kpp import signals
-from kpp.batching import progress_bar
+from kpp.runtime import signals
+from kpp.runtime.batching import progress_bar
 from kpp_study.study.stages import Stages
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -20,7 +20,7 @@ CODES = {"SIGTERM": 143, "SIGINT": 130}
 # The step of a command, run in a block that ends by signals; "cleaned" shows that the way out was taken.
 CHILD = """
 import ctypes, gc, os, signal, sys
-from kpp import signals
+from kpp.runtime import signals
 
 def wait():
     print("waiting", flush=True)

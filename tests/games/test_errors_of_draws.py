@@ -21,7 +21,7 @@ from kpp.games import (
     asymmetric_shapley_values,
     estimate_shapley,
 )
-from kpp.games.estimators.draw_errors import weights_of
+from kpp.games.estimators.sampled.draw_errors import weights_of
 from kpp.kernels import RBF
 
 RNG = np.random.default_rng(0)

@@ -13,10 +13,10 @@ import numpyro.distributions as dist
 import pytest
 
 import kpp
+from kpp.data.tables import read_points
+from kpp.foundation.validation import as_targets
 from kpp.inference import AbstractModel
 from kpp.kernels import Linear
-from kpp.tables import read_points
-from kpp.validation import as_targets
 
 
 class BayesianLinear(AbstractModel):

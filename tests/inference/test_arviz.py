@@ -10,9 +10,9 @@ import numpyro.distributions as dist
 import pytest
 
 import kpp
-from kpp import arviz_data
-from kpp.inference.arviz_groups import Naming
 from kpp.inference.base import inspect_sites
+from kpp.inference.fit.arviz_groups import Naming
+from kpp.storage import arviz_data
 
 GROUPS = {
     "posterior",

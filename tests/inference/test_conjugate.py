@@ -11,8 +11,8 @@ import numpyro.distributions as dist
 import pytest
 
 import kpp
-from kpp import batching
-from kpp.inference import optimum
+from kpp.inference.methods import optimum
+from kpp.runtime import batching
 
 # `conjugate`: y = x w + noise, w ~ N(0, I), noise known; the posterior is N(mean, covariance) in closed form.
 
@@ -56,12 +56,12 @@ def test_laplace_is_exact_for_a_gaussian(laplace_fit, conjugate):
     factor = np.asarray(laplace_fit.state["precision_factor"])
     np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(conjugate.covariance), rtol=1e-9, atol=1e-9)
     assert_moments(flat(laplace_fit), conjugate, 500)
-    stats = kpp.arviz_data.group(laplace_fit.idata, "sample_stats")
+    stats = kpp.storage.arviz_data.group(laplace_fit.idata, "sample_stats")
     assert float((stats["lp"] - stats["log_q"]).std()) < 1e-9
 
 
 def test_laplace_gives_the_evidence(laplace_fit, conjugate):
-    stats = kpp.arviz_data.group(laplace_fit.idata, "sample_stats")
+    stats = kpp.storage.arviz_data.group(laplace_fit.idata, "sample_stats")
     covariance = conjugate.x @ conjugate.x.T + 0.25 * np.eye(20)
     sign, log_determinant = np.linalg.slogdet(covariance)
     quadratic = conjugate.y @ np.linalg.solve(covariance, conjugate.y)

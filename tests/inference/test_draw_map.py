@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kpp import linalg
-from kpp.inference.draws import DrawMap
+from kpp.inference.fit.draws import DrawMap
 
 DRAWS = {"shift": jnp.arange(45.0)}
 NUMBERS = jnp.arange(45)

@@ -60,7 +60,7 @@ def test_fresh_draws_of_laplace_and_svi(laplace_fit, svi_fit, conjugate):
     for fit in (laplace_fit, svi_fit):
         fresh = fit.sample(jax.random.key(6), 60)
         assert fresh.draws["weights"].shape == (1, 60, 3)
-        assert kpp.arviz_data.group(fresh.idata, "log_likelihood")["y"].sizes["draw"] == 60
+        assert kpp.storage.arviz_data.group(fresh.idata, "log_likelihood")["y"].sizes["draw"] == 60
         assert not np.array_equal(fresh.draws["weights"], fit.draws["weights"][:, :60])
         sd = np.sqrt(np.diag(conjugate.covariance))
         assert (np.abs(np.asarray(fresh.draws["weights"]).mean((0, 1)) - conjugate.mean) < sd).all()
@@ -76,7 +76,7 @@ def test_nuts_and_map_have_nothing_to_draw_from(nuts_fit, map_fit):
 def test_tables_are_read_by_their_columns(table_fit, conjugate):
     shuffled = pd.DataFrame(conjugate.x[:4, ::-1], columns=["mass", "dose", "age"])
     np.testing.assert_array_equal(table_fit.predict(shuffled)["mean"], table_fit.predict(conjugate.x[:4])["mean"])
-    assert list(kpp.arviz_data.group(table_fit.idata, "posterior")["feature"].values) == ["age", "dose", "mass"]
+    assert list(kpp.storage.arviz_data.group(table_fit.idata, "posterior")["feature"].values) == ["age", "dose", "mass"]
 
 
 def test_bad_points_are_refused(table_fit, conjugate):

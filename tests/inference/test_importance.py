@@ -9,7 +9,7 @@ import pytest
 from numpyro import distributions as dist
 
 import kpp
-from kpp.arviz_data import psis
+from kpp.storage.arviz_data import psis
 
 LAPLACE = kpp.Laplace(num_samples=2000, progress=False, importance=True)
 

@@ -15,7 +15,7 @@ import pytest
 
 import kpp
 from kpp.inference import ConvergenceError
-from kpp.inference.nuts import NUTS
+from kpp.inference.methods.nuts import NUTS
 
 KEY = jax.random.key(0)
 

@@ -19,7 +19,7 @@ from numpyro import distributions as dist
 import kpp
 from kpp.inference import ConvergenceError
 from kpp.inference.base import inspect_sites
-from kpp.inference.starts import laplace_starts
+from kpp.inference.methods.starts import laplace_starts
 
 KEY = jax.random.key(4)
 DESIGN = np.random.default_rng(2).normal(size=(30, 3))

@@ -20,10 +20,11 @@ import xarray as xr
 
 import kpp
 import kpp_models
-from kpp import arviz_data
-from kpp.inference import AbstractInference, Posterior, storage
+from kpp.inference import AbstractInference, Posterior
+from kpp.inference.fit import storage
 from kpp.kernels import RBF
-from kpp.serialization import to_spec
+from kpp.storage import arviz_data
+from kpp.storage.serialization import to_spec
 
 
 @pytest.fixture(scope="module")

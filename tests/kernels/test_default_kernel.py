@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from kpp import registry
+from kpp.data.tables import Schema, read_points
 from kpp.features import Nystrom
 from kpp.kernels import (
     RBF,
@@ -28,7 +29,6 @@ from kpp.kernels import (
     resolve_features,
 )
 from kpp.priors import prior_sites
-from kpp.tables import Schema, read_points
 
 FRAME = pd.DataFrame(
     {
@@ -70,7 +70,7 @@ def test_the_default_kernel_of_one_kind_of_columns_has_one_part(columns, kind):
 
 
 def test_the_default_kernel_needs_a_schema():
-    with pytest.raises(TypeError, match=r"`schema` must be a kpp.tables.Schema, got DataFrame; .*read_points"):
+    with pytest.raises(TypeError, match=r"`schema` must be a kpp.data.tables.Schema, got DataFrame; .*read_points"):
         default_kernel(FRAME)
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import gammaln, kve
 
 from kpp.kernels import Matern, Matern12, Matern32, Matern52
-from kpp.kernels.matern import matern
+from kpp.kernels.points.matern import matern
 
 CLOSED_FORMS = [(0.5, Matern12(0.6, 1.3)), (1.5, Matern32(0.6, 1.3)), (2.5, Matern52(0.6, 1.3))]
 DISTANCES = np.array([1e-15, 1e-9, 1e-6, 1e-4, 0.01, 0.3, 1.0, 3.0, 10.0, 40.0])

@@ -26,9 +26,9 @@ from kpp.kernels import (
     PairProduct,
     Preferential,
     SkewSymmetrized,
-    bag_mean,
     pad_bags,
 )
+from kpp.kernels.points import bag_mean
 from kpp.priors import prior_sites
 
 VECTORS = dict(np.load(Path(__file__).parents[1] / "data" / "gpgp.npz"))

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp.kernels import RBF, Polynomial, Projected, Unprojected, projected
+from kpp.kernels import RBF, Polynomial, Projected, Unprojected
+from kpp.kernels.points import projected
 from oracles.kernels import rbf
 
 VECTORS = dict(np.load(Path(__file__).parents[1] / "data" / "collider.npz"))

@@ -13,7 +13,7 @@ import tinygp
 import xarray as xr
 
 import kpp
-from kpp import arviz_data
+from kpp.storage import arviz_data
 
 RNG = np.random.default_rng(0)
 N = 8
@@ -137,7 +137,7 @@ def test_a_plate_of_vectors_has_densities_for_each(idata):
     found = arviz_data.group(kpp.add_pointwise(idata, model, data={"y": both}), "log_likelihood")["y"].values
     pairs = zip(LENGTHSCALES.ravel(), NOISES.ravel(), strict=True)
     matrices = np.array([kernel(length, np) + noise**2 * np.eye(N) for length, noise in pairs])
-    expected = jax.jit(kpp.pointwise.gaussian)(both, np.zeros(N), matrices.reshape(2, 30, 1, N, N))
+    expected = jax.jit(kpp.numpyro_models.pointwise.gaussian)(both, np.zeros(N), matrices.reshape(2, 30, 1, N, N))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

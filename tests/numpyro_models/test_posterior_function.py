@@ -15,7 +15,7 @@ from numpyro.infer import Predictive
 from numpyro.infer.reparam import LocScaleReparam
 
 import kpp
-from kpp import arviz_data
+from kpp.storage import arviz_data
 
 INPUTS = ("x", "group")
 ONE_COLUMN = np.random.default_rng(2).normal(size=(9, 1))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from kpp import linalg, pointwise
+from kpp import linalg
+from kpp.numpyro_models import pointwise
 
 RNG = np.random.default_rng(0)
 N = 6

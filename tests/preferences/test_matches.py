@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kpp.data.tables import read_points
 from kpp.preferences import Matches
-from kpp.serialization import from_spec, to_spec
-from kpp.tables import read_points
+from kpp.storage.serialization import from_spec, to_spec
 
 ITEMS = pd.DataFrame({"ID": ["ant", "bee", "cat"], "size": [1.0, 2.0, 30.0], "colour": ["red", "black", "red"]})
 

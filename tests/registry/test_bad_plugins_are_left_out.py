@@ -6,7 +6,7 @@ import pytest
 
 from kpp import registry
 from kpp.kernels import RBF
-from kpp.serialization import from_spec, to_spec
+from kpp.storage.serialization import from_spec, to_spec
 
 HOOK = """
 import kpp

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kpp import registry
-from kpp.cli import main
+from kpp.__main__ import main
 
 BROKEN = """
 import kpp
@@ -45,7 +45,7 @@ def test_python_m_kpp_is_the_command():
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys; from click.testing import CliRunner; from kpp.cli import main; "
+        "import sys; from click.testing import CliRunner; from kpp.__main__ import main; "
         "result = CliRunner().invoke(main, ['--help']); "
         "heavy = [m for m in ('jax', 'numpyro', 'pandas', 'xarray', 'kpp_study.study.runner') if m in sys.modules]; "
         "print(result.exit_code, heavy, result.output)"

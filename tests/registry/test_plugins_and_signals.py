@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from kpp import registry, signals
+from kpp import registry
+from kpp.runtime import signals
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
@@ -41,7 +42,7 @@ def test_a_signal_while_a_plugin_loads_is_not_the_fault_of_the_plugin(source, in
 
 
 def test_a_signal_that_a_plugin_swallows_ends_the_command(install, monkeypatch):
-    install("greedy", "good", "from kpp import signals\nsignals._asked = 15")
+    install("greedy", "good", "from kpp.runtime import signals\nsignals._asked = 15")
     monkeypatch.setattr(signals, "_asked", 0)
     with pytest.raises(SystemExit, match="143"):
         registry.kernels()

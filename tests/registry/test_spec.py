@@ -16,7 +16,7 @@ from kpp.embeddings import MeanEmbedding
 from kpp.features import RandomFourier
 from kpp.kernels import RBF, AbstractKernel, Matern, Matern32, Periodic, Polynomial, ProductKernel, RationalQuadratic
 from kpp.priors import prior_sites
-from kpp.serialization import from_spec, to_spec
+from kpp.storage.serialization import from_spec, to_spec
 
 
 def through_json(obj, kind="kernels"):

@@ -23,10 +23,10 @@ jax.config.update("jax_enable_x64", True)
 import kpp, numpy as np, pytest
 from click.testing import CliRunner
 from kpp import registry
-from kpp.cli import main
+from kpp.__main__ import main
 
 record = next(record for record in registry.plugins() if record.name == "example")
-kernel = kpp.serialization.from_spec({"name": "Cosine", "lengthscale": 2.0}, "kernels")
+kernel = kpp.storage.serialization.from_spec({"name": "Cosine", "lengthscale": 2.0}, "kernels")
 explanation = kpp.explain(lambda x: x[:, 0] * x[:, 1], np.eye(2), explainer="occlusion", reference=[1.0, 0.0])
 checked = CliRunner().invoke(main, ["check", "Cosine"])
 folder, result = sys.argv[1:]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kpp
-from kpp.tables import Schema
+from kpp.data.tables import Schema
 
 NAMES = ("age", "bmi", "town")
 

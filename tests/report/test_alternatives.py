@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from kpp.wording import listed
+from kpp.foundation.wording import listed
 from kpp_study.report import alternatives
 from kpp_study.report.numbers import fixed, number, short_name, signed
 

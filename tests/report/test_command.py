@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from kpp.cli import main
+from kpp.__main__ import main
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_other_files_are_refused_with_advice(kpp_report, tmp_path, content):
 def test_a_file_that_is_no_explanation_is_refused(kpp_report, tmp_path):
     import xarray as xr
 
-    from kpp import netcdf
+    from kpp.storage import netcdf
 
     netcdf.write(tmp_path / "posterior.nc", xr.Dataset({"a": 1.0}))
     result = kpp_report(tmp_path / "posterior.nc")

@@ -7,8 +7,9 @@ import pytest
 import xarray as xr
 
 import kpp
-from kpp import arviz_data, registry
+from kpp import registry
 from kpp.inference import AbstractInference
+from kpp.storage import arviz_data
 from kpp_study.report.convergence import assess, hyperparameters
 
 

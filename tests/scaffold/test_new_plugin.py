@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kpp.cli import main
+from kpp.__main__ import main
 from kpp_study.scaffold.plugin import check_plugin_name, write_plugin
 
 

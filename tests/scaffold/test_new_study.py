@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from kpp.cli import main
+from kpp.__main__ import main
 from kpp.explanations import Explanation
 from kpp_study import load_study
 from kpp_study.study.build import build_inference, build_model, plan_explainer

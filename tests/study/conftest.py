@@ -98,7 +98,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Finished:
-    from kpp.cli import main
+    from kpp.__main__ import main
 
     folder = tmp_path_factory.mktemp("study")
     frame = rooms()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from kpp.cli import main
+from kpp.__main__ import main
 from kpp_study.study.config import load_study, parse_study
 from kpp_study.study.data_config import DataConfig
 from kpp_study.study.dialect import TableFormat, seen_dialect

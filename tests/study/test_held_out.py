@@ -9,7 +9,7 @@ import arviz as az
 import numpy as np
 import pytest
 
-from kpp import arviz_data
+from kpp.storage import arviz_data
 from kpp_study import load_fit, load_study
 from kpp_study.study.held_out import _held_out_mean, leave_one_out
 from kpp_study.study.kinds import read_data

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import kpp
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.preferences import Matches
 from kpp_study.study.build import build_model, complete_model
 from kpp_study.study.config import load_study

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import kpp
-from kpp.cli import main
+from kpp.__main__ import main
 from kpp_study.study.build import build_inference
 from kpp_study.study.config import InferenceConfig
 from kpp_study.study.errors import StudyError

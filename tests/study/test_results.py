@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import kpp
-from kpp import arviz_data
+from kpp.storage import arviz_data
 from kpp_study import load_fit, parse_study, run_study
 from kpp_study.study.output import FILES
 

@@ -13,8 +13,8 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 
-from kpp import netcdf
-from kpp.cli import main
+from kpp.__main__ import main
+from kpp.storage import netcdf
 from kpp_study import StudyError, load_study, run_study
 from kpp_study.study import runner
 from kpp_study.study.output import FILES
@@ -165,7 +165,7 @@ def test_a_run_without_resume_mentions_the_kept_fit(again, monkeypatch, capsys):
 @pytest.mark.slow  # two processes that import JAX
 def test_a_killed_run_can_be_resumed(again):
     (again / ".results.fit.nc").unlink()
-    command = [sys.executable, "-m", "kpp.cli", "run", str(again / "study.toml"), "--output", str(again / "results")]
+    command = [sys.executable, "-m", "kpp", "run", str(again / "study.toml"), "--output", str(again / "results")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120.0
     while not (again / ".results.fit.nc").exists() and time.monotonic() < deadline:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kpp import registry
-from kpp.cli import main
+from kpp.__main__ import main
 from kpp_study.study.config import parse_study
 from kpp_study.study.data_config import KINDS
 from kpp_study.study.errors import StudyError

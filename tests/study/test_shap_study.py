@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import kpp
-from kpp.cli import main
+from kpp.__main__ import main
 
 pytest.importorskip("shap")
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 import kpp
-from kpp import arviz_data
-from kpp.cli import main
+from kpp.__main__ import main
+from kpp.storage import arviz_data
 from kpp_study import load_fit, load_study, run_study
 from kpp_study.study import runner
 

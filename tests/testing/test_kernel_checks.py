@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kpp.foundation.validation import is_concrete
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.kernels.parameters import parameter
 from kpp.testing import check_kernel, kernel_checks
 from kpp.typing import Leaf
-from kpp.validation import is_concrete
 
 X = np.random.default_rng(0).normal(size=(4, 2))
 CHECKS = {check.__name__: check for check in kernel_checks(AbstractProductKernel)}

@@ -10,16 +10,16 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
+from kpp.data.tables import read_points
+from kpp.foundation.validation import as_targets
 from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import RBF
 from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
-from kpp.tables import read_points
 from kpp.testing import check_model, model_checks
 from kpp.typing import Leaf
-from kpp.validation import as_targets
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.random.default_rng(1).normal(size=8)

@@ -29,7 +29,7 @@ second_grape = data.target == 1
 # The lengthscales and the variance of the kernel have priors, and ``kpp.MAP`` finds
 # their most probable values. With ``kpp.NUTS()`` in its place, the probability is
 # averaged over all plausible values.
-x, scales = kpp.tables.standardize(wines)
+x, scales = kpp.data.standardize(wines)
 kernel = RBF(
     lengthscale=dist.LogNormal(0.0, 0.5).expand([2]), variance=dist.LogNormal(1.5, 0.5)
 )

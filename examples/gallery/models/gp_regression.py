@@ -36,7 +36,7 @@ growth = true_growth(pots) + 0.4 * rng.normal(size=60)
 # %%
 # Numbers and priors can be mixed freely in a kernel. Models never rescale data, so we
 # standardize the columns first: a lengthscale near 1 is then a plausible guess.
-x, scales = kpp.tables.standardize(pots)
+x, scales = kpp.data.standardize(pots)
 center = growth.mean()
 kernel = RBF(
     lengthscale=dist.LogNormal(0.0, 1.0).expand([3]), variance=dist.LogNormal(0.5, 1.0)

@@ -22,7 +22,7 @@ from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
 from kpp.causal.graph.separating_sets import between, minimal_separators
 from kpp.causal.graph.separation import Path, d_connecting_path, some_separator
-from kpp.wording import brief, named
+from kpp.foundation.wording import brief, named
 
 CLOSES_NONCAUSAL = "an adjustment set closes every proper path that is not causal"
 CLOSES_BACKDOOR = "a back-door set closes every path into a treatment"

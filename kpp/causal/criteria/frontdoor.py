@@ -28,7 +28,7 @@ from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import check_question
 from kpp.causal.graph.separating_sets import between
 from kpp.causal.graph.separation import reachable
-from kpp.wording import named
+from kpp.foundation.wording import named
 
 MEETS_CAUSAL = "a front-door set meets every directed path from a treatment to an outcome"
 UNCONFOUNDED = "no back-door path from a treatment to a node of a front-door set is open"

@@ -30,7 +30,7 @@ from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import check_disjoint, check_question
 from kpp.causal.graph.separation import d_separated, nearest_separators
-from kpp.wording import named
+from kpp.foundation.wording import named
 
 
 @dataclasses.dataclass(frozen=True)

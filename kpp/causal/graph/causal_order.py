@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kpp.causal.errors import CausalError
-from kpp.serialization import data_class
-from kpp.wording import named
+from kpp.foundation.wording import named
+from kpp.storage.serialization import data_class
 
 
 @data_class

@@ -8,7 +8,7 @@ from typing import Any
 import networkx as nx
 
 from kpp.causal.errors import CausalError
-from kpp.wording import named
+from kpp.foundation.wording import named
 
 
 def as_edges(edges: Any) -> tuple[list[Any], list[Any]]:

@@ -16,9 +16,9 @@ from kpp.causal.graph.drawing import draw_svg
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
 from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
-from kpp.notebook import escaped
-from kpp.serialization import written_as_text
-from kpp.wording import named
+from kpp.foundation.wording import named
+from kpp.runtime.notebook import escaped
+from kpp.storage.serialization import written_as_text
 
 
 @written_as_text(to_dot)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kpp.causal.graph.layout import layered_positions, outer_side
-from kpp.notebook import Html, escaped
+from kpp.runtime.notebook import Html, escaped
 
 if TYPE_CHECKING:
     from kpp.causal.graph.dag import CausalDAG

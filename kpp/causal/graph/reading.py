@@ -8,7 +8,7 @@ from kpp.causal.errors import CausalError
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.text import from_text
-from kpp.validation import wrong_kind
+from kpp.foundation.validation import wrong_kind
 
 
 def as_graph(graph: Any) -> CausalDAG | CausalOrder:

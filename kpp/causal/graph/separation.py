@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
-from kpp.wording import named
+from kpp.foundation.wording import named
 
 #: A node, and whether the last edge of the search points at it.
 State = tuple[str, bool]

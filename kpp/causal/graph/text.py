@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from kpp.causal.errors import GraphSyntaxError
 from kpp.causal.graph.mixed_graph import MixedGraph
-from kpp.wording import named
+from kpp.foundation.wording import named
 
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)

@@ -13,7 +13,7 @@ from kpp.causal.errors import CausalError, NoAdjustmentError, NoOptimalSetError,
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import check_effect, check_question
 from kpp.causal.identification.identify import identify
-from kpp.wording import brief, named
+from kpp.foundation.wording import brief, named
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.causal.identification.expressions import LATEX, TEXT, Expression, Notation, Probability
-from kpp.wording import named
+from kpp.foundation.wording import named
 
 
 def query_text(

@@ -12,7 +12,7 @@ from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.estimand import Estimand, query_text
 from kpp.causal.identification.expressions import Expression, Probability
 from kpp.causal.identification.hedges import hedge_between
-from kpp.wording import brief
+from kpp.foundation.wording import brief
 
 
 def identify(

@@ -23,7 +23,7 @@ from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.identification.expressions import Expression
 from kpp.causal.identification.identify import identify
-from kpp.wording import named
+from kpp.foundation.wording import named
 
 #: The largest district with effects between its members; each of its subsets is identified on its own.
 _MAX_DISTRICT = 6

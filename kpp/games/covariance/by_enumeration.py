@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from kpp.batching import rows_that_fit, split_rows
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.coalition_weights import shapley_values_from_table, shapley_weights
+from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table, shapley_weights
 from kpp.games.players.coalitions import all_coalitions
 from kpp.games.players.players import Players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import AbstractKernel
+from kpp.runtime.batching import rows_that_fit, split_rows
 
 # The largest number of entries of a kernel matrix in memory.
 _MAX_ENTRIES = 2**22

@@ -28,11 +28,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.batching import average_chunks, rows_that_fit, sum_arrays
 from kpp.games.estimators.quadrature import by_sign, gauss_legendre, num_nodes, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.interventional import Interventional
 from kpp.kernels import AbstractKernel, AbstractProductKernel
+from kpp.runtime.batching import average_chunks, rows_that_fit, sum_arrays
 
 # Pairs of background points that are computed at a time; this number fits into the cache of a core.
 _PAIRS = 2**11

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp.batching import map_blocks, rows_that_fit
 from kpp.features import Nystrom
+from kpp.foundation.validation import as_points, is_concrete
 from kpp.functions import RKHSFunction
 from kpp.games.covariance.by_enumeration import (
     Solution,
@@ -49,9 +49,9 @@ from kpp.games.values.interventional import Interventional
 from kpp.games.values.product_games import has_product_terms, is_product_game
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
-from kpp.threads import num_cores
+from kpp.runtime.batching import map_blocks, rows_that_fit
+from kpp.runtime.threads import num_cores
 from kpp.typing import AnyArray
-from kpp.validation import as_points, is_concrete
 
 # Above this many players the 4^g pairs of coalitions are not enumerated.
 _MAX_PLAYERS = 12

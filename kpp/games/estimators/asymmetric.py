@@ -16,14 +16,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kpp.causal import CausalDAG, CausalOrder, UnknownNodeError, as_graph
-from kpp.games.estimators.draw_errors import draw_errors
-from kpp.games.estimators.estimate import ShapleyEstimate
+from kpp.foundation.validation import as_points
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.read_game import read_game
+from kpp.games.estimators.sampled.draw_errors import draw_errors
+from kpp.games.estimators.sampled.estimate import ShapleyEstimate
 from kpp.games.players.coalitions import from_integers
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.validation import as_points
 
 #: The largest number of coalitions that are valued.
 _MAX_COALITIONS = 2**14

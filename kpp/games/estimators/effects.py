@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from kpp.games.estimators.coalition_weights import shapley_weights
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.methods import MAX_PLAYERS
 from kpp.games.estimators.read_game import read_game
+from kpp.games.estimators.sampled.coalition_weights import shapley_weights
 from kpp.games.players.coalitions import all_coalitions
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.weighted import AbstractWeighted

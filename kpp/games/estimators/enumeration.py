@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.batching import average_chunks, map_rows, rows_that_fit, split_rows, sum_arrays
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.game import Game
 from kpp.games.players.coalitions import all_coalitions
@@ -22,6 +21,7 @@ from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
+from kpp.runtime.batching import average_chunks, map_rows, rows_that_fit, split_rows, sum_arrays
 
 Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
 

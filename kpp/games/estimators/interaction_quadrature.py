@@ -25,13 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.batching import average_chunks, sum_arrays
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.quadrature import by_sign, gauss_legendre, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
+from kpp.runtime.batching import average_chunks, sum_arrays
 
 # Pairs of references and points of the function per batch: large enough for efficient matrix products.
 _PAIRS = 4096

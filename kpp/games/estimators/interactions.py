@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import comb
 
+from kpp.foundation.validation import one_of
 from kpp.games.estimators.enumeration import enumerate_products, enumerate_values
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.interaction_quadrature import quadrature_interactions
@@ -30,7 +31,6 @@ from kpp.games.players.coalitions import all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
 from kpp.typing import AnyArray
-from kpp.validation import one_of
 
 _INDICES = ("SII", "STII")
 

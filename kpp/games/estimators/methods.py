@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from jaxtyping import Array, Float
 
+from kpp.foundation.validation import count, one_of
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.coalition_weights import shapley_values_from_table
 from kpp.games.estimators.enumeration import enumerate_products, enumerate_values
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.quadrature import num_nodes, quadrature_shapley
+from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table
 from kpp.games.players.coalitions import MAX_ENUMERATED
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
-from kpp.validation import count, one_of
 
 # Measured in nanoseconds on one core of 2023: a factor at a node, an averaged entry of a table, a multiply-add.
 _QUADRATURE_COST, _AVERAGE_COST, _ENUMERATION_COST = 0.6, 0.15, 0.5

@@ -32,12 +32,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.batching import average_chunks, even_size, map_rows, split_rows, sum_arrays
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
+from kpp.runtime.batching import average_chunks, even_size, map_rows, split_rows, sum_arrays
 
 # Explained points per batch, and pairs of references and points of the function per batch: they fit into a cache.
 _POINTS = 8

@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.game import Game
 from kpp.games.players.players import as_players
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.null_players import varying_players
-from kpp.validation import as_points
 
 
 def read_game(

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from kpp.batching import call_in_chunks
+from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.validation import as_points
+from kpp.runtime.batching import call_in_chunks
 
 _COALITIONS = 2**12  # the largest number of coalitions that are valued at once
 

@@ -16,15 +16,15 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool
 
+from kpp.data.tables import is_table
+from kpp.foundation.validation import as_points, count, one_of
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.coalitions_by_size import sample_coalitions_by_size
 from kpp.games.estimators.game import Game
+from kpp.games.estimators.sampled.coalitions_by_size import sample_coalitions_by_size
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.imputation import predict_groups
-from kpp.tables import is_table
 from kpp.typing import RngKey
-from kpp.validation import as_points, count, one_of
 
 
 def value_error(

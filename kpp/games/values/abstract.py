@@ -13,8 +13,8 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
+from kpp.foundation.modules import AbstractModule
 from kpp.kernels import AbstractProductKernel
-from kpp.modules import AbstractModule
 
 
 def check_function(function: object) -> None:

@@ -9,14 +9,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.batching import sum_arrays
+from kpp.foundation.validation import as_points, check_type
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.values.product_games import example_functions, product_values
 from kpp.kernels import AbstractProductKernel
+from kpp.runtime.batching import sum_arrays
 from kpp.typing import RngKey
-from kpp.validation import as_points, check_type
 
 
 class Baseline(AbstractProductValueFunction):

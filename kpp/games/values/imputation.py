@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kpp.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
+from kpp.foundation.validation import as_points, is_concrete
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction, check_function
+from kpp.runtime.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
 from kpp.typing import AnyArray, PointFunction
-from kpp.validation import as_points, is_concrete
 
 # Rows per call of a plain function, the largest number of its predictions of these rows, draws and outputs counted, and
 # the largest number of entries of a kernel matrix.

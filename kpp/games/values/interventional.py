@@ -9,6 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
@@ -16,7 +17,6 @@ from kpp.games.values.imputation import AbstractImputation, imputed_values
 from kpp.games.values.product_games import example_functions, has_product_terms, product_values
 from kpp.kernels import AbstractProductKernel
 from kpp.typing import AnyArray, PointFunction, RngKey
-from kpp.validation import as_points
 
 
 class Interventional(AbstractProductValueFunction, AbstractImputation):

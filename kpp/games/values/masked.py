@@ -10,17 +10,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from kpp.foundation.validation import as_points, count, warn_if_float32
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.conditional_embeddings import median_kernel
+from kpp.games.values.conditional.conditional_embeddings import median_kernel
 from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, check_positive, parameter
 from kpp.linalg import DenseRidge
-from kpp.random import uniform
+from kpp.runtime.random import uniform
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
-from kpp.validation import as_points, count, warn_if_float32
 
 
 class MaskedRegression(AbstractWeighted):

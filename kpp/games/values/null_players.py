@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.product_games import is_product_game
 from kpp.typing import AnyArray
-from kpp.validation import is_concrete
 
 
 def varying_players(value_function: Any, function: Any, x: Array, players: Players) -> Bool[np.ndarray, " g"]:

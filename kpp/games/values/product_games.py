@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.batching import average_chunks, rows_that_fit, split_rows
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
+from kpp.runtime.batching import average_chunks, rows_that_fit, split_rows
 from kpp.typing import RngKey
 
 # The largest number of elements of an array of factors.

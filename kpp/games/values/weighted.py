@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.batching import map_rows, rows_that_fit
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import check_function
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
 from kpp.kernels import AbstractKernel
+from kpp.runtime.batching import map_rows, rows_that_fit
 from kpp.typing import AnyArray, PointFunction
 
 #: The largest number of entries of a matrix between explained points and other points.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
+from kpp.foundation.validation import as_binary_labels, one_of
 from kpp.gp.expectations import expected_log_ndtr, expected_softplus
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.gp.links import (
@@ -21,9 +22,8 @@ from kpp.gp.links import (
     log_likelihood,
     probability,
 )
-from kpp.serialization import data_class
+from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_binary_labels, one_of
 
 
 @data_class

@@ -18,7 +18,7 @@ from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
 from kpp.kernels import check_positive, parameter
 from kpp.priors import leaf_shape
-from kpp.serialization import data_class
+from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 
 

@@ -10,13 +10,13 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
+from kpp.foundation.validation import as_targets, check_same_rows, is_concrete, refuse_first
 from kpp.gp.expectations import deviation, expected_softplus
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.gp.links import Derivatives, expected_log_probability, softplus_derivatives
 from kpp.kernels import check_positive, parameter
-from kpp.serialization import data_class
+from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import as_targets, check_same_rows, is_concrete, refuse_first
 
 _LARGEST_LOG_RATE = 500.0  # exp overflows in float64 above 709
 

@@ -13,7 +13,7 @@ from kpp.gp.gaussian import LatentPredictive, draw_joint, normal_log_density
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.gp.links import Derivatives
 from kpp.kernels import check_non_negative, parameter
-from kpp.serialization import data_class
+from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 
 

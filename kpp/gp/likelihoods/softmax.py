@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
+from kpp.data.labels import read_classes
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
 from kpp.gp.softmax import expected_log_sum_exp, log_softmax_probabilities
-from kpp.labels import read_classes
-from kpp.serialization import data_class
+from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 
 

@@ -20,7 +20,7 @@ from kpp.kernels.checks import example_points
 from kpp.kernels.pairs.preference import GeneralizedPreferential, example_pairs
 from kpp.kernels.parameters import check_positive
 from kpp.kernels.parts import as_kernel, features_of_product
-from kpp.kernels.stationary import RBF
+from kpp.kernels.points.stationary import RBF
 from kpp.typing import AnyArray, Points, RngKey
 
 

@@ -23,7 +23,7 @@ from kpp.kernels.base import AbstractKernel
 from kpp.kernels.checks import example_points
 from kpp.kernels.pairs.oriented import Oriented, orient, stack_items
 from kpp.kernels.parts import as_kernel
-from kpp.kernels.stationary import RBF
+from kpp.kernels.points.stationary import RBF
 from kpp.typing import AnyArray, Points, RngKey
 
 

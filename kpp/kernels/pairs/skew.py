@@ -15,7 +15,7 @@ from kpp.kernels.base import AbstractKernel
 from kpp.kernels.pairs.oriented import check_pairs
 from kpp.kernels.pairs.preference import AbstractPreferenceKernel, example_pairs
 from kpp.kernels.parts import as_kernel, features_of_product
-from kpp.kernels.stationary import RBF, Matern32
+from kpp.kernels.points.stationary import RBF, Matern32
 from kpp.typing import Points, RngKey
 
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 from numpyro import distributions as dist
 
+from kpp.foundation.validation import as_targets, check_same_rows
 from kpp.gp import (
     AbstractCountLikelihood,
     AbstractPointwiseLikelihood,
@@ -33,7 +34,6 @@ from kpp.gp import (
     StudentTLikelihood,
 )
 from kpp.typing import AnyArray, Numbers
-from kpp.validation import as_targets, check_same_rows
 
 #: A name of `LIKELIHOODS`, or a function of (g, exposure).
 Likelihood = str | Callable[..., dist.Distribution]

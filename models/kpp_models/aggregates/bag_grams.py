@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kpp import linalg
-from kpp.bags import Bags
+from kpp.data.bags import Bags
+from kpp.foundation.validation import count, one_of
 from kpp.kernels import AbstractKernel
-from kpp.validation import count, one_of
 from kpp_models.aggregates.prior import Basis
 from kpp_models.aggregates.spectra import fourier_gram
 

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
+from kpp.foundation.validation import one_of
 from kpp.gp import scalar_field
 from kpp.kernels import RBF, AbstractKernel, point_rows
 from kpp.typing import Leaf, RngKey
-from kpp.validation import one_of
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import Data
 from kpp_models.aggregates.model import AbstractAggregateModel

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
+from kpp.data.tables import Schema
 from kpp.gp import scalar_field
 from kpp.kernels import RBF, AbstractKernel, point_rows
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import Sources, Targets, as_bags

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
+from kpp.data.tables import Schema
+from kpp.foundation.validation import is_concrete, one_of
 from kpp.gp import scalar_field
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, check_positive, point_rows
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import is_concrete, one_of
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places
 from kpp_models.aggregates.data import Sources, Targets, as_bags, bags_of, join_bags, num_sources

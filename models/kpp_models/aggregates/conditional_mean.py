@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kpp import linalg
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.kernels import AbstractKernel
 
 ESTIMATORS = ("exact", "shrinkage")

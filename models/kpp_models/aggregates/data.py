@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from kpp.bags import Bags
-from kpp.tables import Schema
+from kpp.data.bags import Bags
+from kpp.data.tables import Schema
+from kpp.foundation.validation import as_points, as_targets, check_same_rows, warn_if_float32
 from kpp.typing import Numbers
-from kpp.validation import as_points, as_targets, check_same_rows, warn_if_float32
 
 Data = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.inference import AbstractInference
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.typing import Leaf, Numbers, RngKey

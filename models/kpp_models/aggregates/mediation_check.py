@@ -29,10 +29,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.bags import Bags
+from kpp.data.bags import Bags
+from kpp.foundation.validation import as_finite_array, as_targets, check_same_rows, one_of
 from kpp.kernels import RBF, AbstractKernel, median_heuristic, resolve_features
 from kpp.typing import Numbers
-from kpp.validation import as_finite_array, as_targets, check_same_rows, one_of
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator
 from kpp_models.aggregates.data import read_places
 

@@ -20,7 +20,9 @@ from jaxtyping import Array, Float, Int
 from numpyro import distributions as dist
 
 from kpp import linalg
-from kpp.bags import Bags
+from kpp.data.bags import Bags
+from kpp.data.tables import Schema
+from kpp.foundation.validation import count
 from kpp.gp import (
     INDUCING,
     WHITENED,
@@ -47,9 +49,7 @@ from kpp.gp import (
 from kpp.inference import Data, Sample
 from kpp.kernels import AbstractKernel, check_non_negative, check_positive
 from kpp.priors import sample as draw_priors
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import count
 from kpp_models.aggregates.aggregate_likelihoods import (
     Likelihood,
     aggregate_likelihood,
@@ -74,7 +74,7 @@ Model = TypeVar("Model", bound="AbstractAggregateModel")
 
 
 class _Fields:
-    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.foundation.modules`."""
 
     kernel: eqx.AbstractVar[AbstractKernel]
     noise_variance: eqx.AbstractVar[Leaf]

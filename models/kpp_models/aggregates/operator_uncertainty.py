@@ -27,10 +27,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
+from kpp.foundation.validation import as_finite_array, one_of
 from kpp.kernels import AbstractKernel
 from kpp.typing import Numbers
-from kpp.validation import as_finite_array, one_of
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator
 
 

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
+from kpp.foundation.validation import as_finite_array, is_concrete
 from kpp.gp import check_kernel_fits
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.priors import is_prior, leaf_shape
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_finite_array, is_concrete
 
 
 def numbers_field(name: str, **options: Any) -> Any:

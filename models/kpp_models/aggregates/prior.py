@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.gp import prior_factor
 from kpp.kernels import AbstractKernel
 

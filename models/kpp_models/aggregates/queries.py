@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from kpp.foundation.validation import as_points
 from kpp.inference import Data, Fit, Sample
 from kpp.typing import Numbers
-from kpp.validation import as_points
 from kpp_models.aggregates.aggregate_likelihoods import aggregate_likelihood
 from kpp_models.aggregates.conditional_mean import Places
 from kpp_models.aggregates.data import read_places

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.features import RandomFourier
 from kpp.kernels import (
     AbstractKernel,

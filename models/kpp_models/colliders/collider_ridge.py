@@ -12,6 +12,8 @@ import numpyro
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.data.tables import Schema
+from kpp.foundation.validation import as_targets, check_same_rows
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     GaussianProcessMarginal,
@@ -21,9 +23,7 @@ from kpp.gp import (
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Projected, check_positive
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_targets, check_same_rows
 from kpp_models.colliders.condition import ConditionParts
 from kpp_models.colliders.decomposed import Decomposed, Sections
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions

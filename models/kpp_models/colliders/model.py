@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.causal import CausalDAG, collider_partition
+from kpp.data.tables import Schema, read_points
 from kpp.features import landmarks as choose_landmarks
+from kpp.foundation.validation import as_targets, check_same_rows, count, warn_if_float32
 from kpp.gp import check_categories, check_kernel_fits
 from kpp.inference import AbstractModel, Data
 from kpp.kernels import AbstractKernel, Projected, Unprojected, check_non_negative, resolve_features
-from kpp.tables import Schema, read_points
 from kpp.typing import Leaf
-from kpp.validation import as_targets, check_same_rows, count, warn_if_float32
 from kpp_models.colliders.condition import ConditionRegression
 
 Model = TypeVar("Model", bound="AbstractColliderModel")
@@ -56,7 +56,7 @@ def _as_features(features: object, name: str) -> tuple[int | str, ...]:
 
 
 class _Fields:
-    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.foundation.modules`."""
 
     kernel: eqx.AbstractVar[AbstractKernel]
     condition_kernel: eqx.AbstractVar[AbstractKernel | None]

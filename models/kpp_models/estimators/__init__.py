@@ -5,7 +5,7 @@ The package is imported by its own name, because importing `kpp_models` does not
 
 from __future__ import annotations
 
-from kpp.arguments import guard_exports as _guard_exports
+from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp_models.colliders.estimators.classifier import ProjectedClassifier as ProjectedClassifier
 from kpp_models.colliders.estimators.kernel_ridge import ProjectedKernelRidge as ProjectedKernelRidge
 from kpp_models.colliders.estimators.quantile import ProjectedQuantileRegressor as ProjectedQuantileRegressor

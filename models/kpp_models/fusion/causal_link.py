@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.embeddings import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
+from kpp.foundation.validation import as_finite_array, as_points, one_of
 from kpp.gp import check_categories, check_kernel_fits, optional_scalar_field, scalar_field
 from kpp.kernels import RBF, AbstractKernel, check_kernel_fields, check_positive, median_heuristic, resolve_features
 from kpp.priors import has_priors, is_prior
-from kpp.serialization import data_class
+from kpp.storage.serialization import data_class
 from kpp.typing import Leaf, Numbers
-from kpp.validation import as_finite_array, as_points, one_of
 from kpp_models.fusion.data import InterventionData
 from kpp_models.fusion.random_functions import OutcomeSpace
 

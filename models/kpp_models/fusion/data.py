@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.tables import Schema, as_table, is_table, read_points
+from kpp.data.tables import Schema, as_table, is_table, read_points
+from kpp.foundation.validation import as_targets, check_same_rows
 from kpp.typing import Numbers
-from kpp.validation import as_targets, check_same_rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 
 from kpp import linalg
 from kpp.gp import LOG_TWO_PI
-from kpp.random import standard_normal
+from kpp.runtime.random import standard_normal
 from kpp.typing import AnyArray, Numbers
 
 

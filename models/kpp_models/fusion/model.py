@@ -15,6 +15,8 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp import linalg
+from kpp.data.tables import Schema
+from kpp.foundation.validation import warn_if_float32
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     GaussianProcessMarginal,
@@ -28,9 +30,7 @@ from kpp.inference import AbstractModel
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, check_positive
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
-from kpp.tables import Schema
 from kpp.typing import Leaf, Numbers, RngKey
-from kpp.validation import warn_if_float32
 from kpp_models.fusion.causal_link import CausalLink
 from kpp_models.fusion.data import InterventionData, as_chain, read_mediators
 from kpp_models.fusion.embedding_evidence import SharedCovariance, fitted_amplitude

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from kpp.foundation.validation import as_points
 from kpp.inference import AbstractModel, Data, Fit, Sample
 from kpp.typing import Numbers, RngKey
-from kpp.validation import as_points
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -14,14 +14,14 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp import linalg
+from kpp.data.tables import Schema
+from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
 from kpp.gp import check_kernel_fits, draw_gaussian, replace_priors, scalar_field
 from kpp.kernels import RBF, AbstractKernel, Scaled, resolve_features
-from kpp.memory import check_count
 from kpp.priors import sample as draw_priors
-from kpp.tables import Schema
+from kpp.runtime.memory import check_count
 from kpp.typing import Leaf, Numbers, RngKey
-from kpp.validation import count
 from kpp_models.fusion.causal_link import CausalLink
 from kpp_models.fusion.data import InterventionData
 from kpp_models.fusion.embedding_evidence import SharedCovariance, fitted_amplitude

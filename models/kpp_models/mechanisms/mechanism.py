@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from kpp.foundation.modules import AbstractModule
+from kpp.foundation.validation import check_type
 from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood, as_scalar
-from kpp.modules import AbstractModule
 from kpp.priors import is_prior
 from kpp.typing import Leaf
-from kpp.validation import check_type
 
 Mechanism = TypeVar("Mechanism", bound="AbstractMechanism")
 

@@ -14,12 +14,12 @@ from jaxtyping import Array
 from numpyro import distributions as dist
 
 from kpp.causal import CausalDAG, as_causal_graph
+from kpp.foundation.validation import count
+from kpp.foundation.wording import named
 from kpp.gp import GaussianLikelihood
-from kpp.memory import check_count
 from kpp.priors import sample as draw_priors
+from kpp.runtime.memory import check_count
 from kpp.typing import RngKey
-from kpp.validation import count
-from kpp.wording import named
 from kpp_models.mechanisms.linear import LinearMechanism
 from kpp_models.mechanisms.mechanism import AbstractMechanism, Inputs, Training
 from kpp_models.mechanisms.tables import check_support, common_length, read_columns

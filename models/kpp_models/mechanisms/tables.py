@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array
 from numpyro import distributions as dist
 
-from kpp.validation import as_targets, is_concrete
-from kpp.wording import named
+from kpp.foundation.validation import as_targets, is_concrete
+from kpp.foundation.wording import named
 
 
 def read_columns(table: Any, names: Iterable[str], argument: str) -> dict[str, Array]:

@@ -12,10 +12,10 @@ import xarray as xr
 from jaxtyping import Array
 from numpyro import handlers
 
+from kpp.foundation.validation import as_finite_array, check_rng_key, one_of
 from kpp.inference import draw_map, flatten_draws, inspect_sites, unflatten_draws
 from kpp.numpyro_models import read_samples
 from kpp.typing import RngKey
-from kpp.validation import as_finite_array, check_rng_key, one_of
 
 
 def draw_units(

@@ -18,9 +18,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from kpp.foundation.validation import as_finite_array, as_targets, check_rng_key, check_same_rows, count, one_of
 from kpp.preferences import Matches
 from kpp.typing import Numbers, RngKey
-from kpp.validation import as_finite_array, as_targets, check_rng_key, check_same_rows, count, one_of
 from kpp_models.preferences import matrices, refinement
 
 _STARTS = 20  # starts of k-means; the best result is used

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.data.tables import Schema
+from kpp.foundation.validation import as_finite_array, as_points, as_targets, check_same_rows
 from kpp.gp import check_categories, code_columns, k_means_centres
 from kpp.kernels import AbstractKernel, Contextual, PaddedBags, resolve_features
 from kpp.preferences import Matches, Rankings
-from kpp.tables import Schema
 from kpp.typing import Numbers, Points, RngKey
-from kpp.validation import as_finite_array, as_points, as_targets, check_same_rows
 
 
 def read_matches(x: object, y: Numbers | None, *, ties: bool) -> Matches:

@@ -14,6 +14,8 @@ import numpy as np
 import numpyro
 from jaxtyping import Array, Float, Int
 
+from kpp.data.tables import Schema
+from kpp.foundation.validation import count, warn_if_float32
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     AbstractPointwiseLikelihood,
@@ -29,9 +31,7 @@ from kpp.gp import (
 from kpp.inference import AbstractModel, ConvergenceError, Data, Fit, Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_kernel_fields, check_positive
 from kpp.preferences import ItemFunction, Matches, check_contexts, preference_terms
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import count, warn_if_float32
 from kpp_models.preferences.data import (
     check_same_items,
     example_matches,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kpp.validation import as_finite_array
+from kpp.foundation.validation import as_finite_array
 
 _SKEW = 1e-6  # relative to the largest entry: the rounding error of single precision
 

@@ -15,6 +15,8 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from kpp.data.tables import Schema
+from kpp.foundation.validation import count, one_of, warn_if_float32
 from kpp.gp import (
     INDUCING,
     WHITENED,
@@ -38,9 +40,7 @@ from kpp.inference import NUTS, Data, Fit, Laplace, Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative, check_positive
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import count, one_of, warn_if_float32
 from kpp_models.preferences.data import (
     check_same_items,
     example_matches,

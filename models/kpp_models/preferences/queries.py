@@ -13,13 +13,13 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, PyTree
 from scipy.special import ndtri
 
-from kpp.batching import map_blocks
+from kpp.foundation.validation import as_points, as_targets, check_same_rows, count, probability
 from kpp.gp import prior_factor
 from kpp.inference import Data, Fit, Sample
 from kpp.kernels import PaddedBags
 from kpp.preferences import Matches, Rankings
+from kpp.runtime.batching import map_blocks
 from kpp.typing import AnyArray, Numbers, Points, RngKey
-from kpp.validation import as_points, as_targets, check_same_rows, count, probability
 from kpp_models.preferences.many_matches import AbstractPreferenceMachine
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
 from kpp_models.preferences.ranking_gp import RankingGP

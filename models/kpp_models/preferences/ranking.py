@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from kpp.foundation.validation import between, one_of
 from kpp.typing import Numbers
-from kpp.validation import between, one_of
 from kpp_models.preferences import matrices
 
 

@@ -13,6 +13,8 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from kpp.data.tables import Schema
+from kpp.foundation.validation import as_points, check_same_rows, check_type, one_of, warn_if_float32
 from kpp.gp import (
     WHITENED,
     AbstractGPModel,
@@ -29,9 +31,7 @@ from kpp.kernels import RBF, AbstractKernel
 from kpp.preferences import Rankings
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
-from kpp.tables import Schema
 from kpp.typing import Points, RngKey
-from kpp.validation import as_points, check_same_rows, check_type, one_of, warn_if_float32
 from kpp_models.preferences.data import check_same_items, refuse_codes, resolve_names
 from kpp_models.preferences.plackett_luce import PlackettLuce
 from kpp_models.preferences.preference_gp import choose_latent

@@ -11,6 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from kpp.data.labels import classes_field, read_labels
+from kpp.data.tables import Schema
+from kpp.foundation.validation import one_of
 from kpp.gp import (
     LINKS,
     AbstractGPModel,
@@ -23,10 +26,7 @@ from kpp.gp import (
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, point_rows
-from kpp.labels import classes_field, read_labels
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import one_of
 from kpp_models.tables.generalized_gp import LATENTS, generalized_posterior, latent_dims
 from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.inducing import ADVICE, check_inducing, check_minibatch, number_of_inducing, with_inducing_points

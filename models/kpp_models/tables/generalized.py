@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from kpp.data.tables import Schema
+from kpp.foundation.validation import check_type, one_of
 from kpp.gp import (
     AbstractCountLikelihood,
     AbstractGPModel,
@@ -25,9 +27,7 @@ from kpp.gp import (
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, point_rows
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import check_type, one_of
 from kpp_models.tables.generalized_gp import LATENTS, generalized_gp, generalized_posterior, latent_dims
 from kpp_models.tables.inducing import (
     ADVICE,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array
 
+from kpp.foundation.validation import one_of
 from kpp.gp import (
     INDUCING,
     WHITENED,
@@ -27,7 +28,6 @@ from kpp.inference import Data, Sample
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf
-from kpp.validation import one_of
 
 LATENTS = ("laplace", "sample", "inducing")
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from kpp.batching import map_blocks, progress_bar
+from kpp.foundation.validation import as_finite_array
+from kpp.foundation.wording import warn_at_edge
 from kpp.priors import leaf_paths, substitute
-from kpp.threads import num_cores
-from kpp.validation import as_finite_array
-from kpp.wording import warn_at_edge
+from kpp.runtime.batching import map_blocks, progress_bar
+from kpp.runtime.threads import num_cores
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -7,11 +7,11 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Array, Float
 
+from kpp.foundation.validation import count
 from kpp.gp import InducingSettings, code_columns, place_inducing
 from kpp.kernels import AbstractKernel
 from kpp.priors import leaf_shape
 from kpp.typing import Leaf
-from kpp.validation import count
 
 #: What to do with more rows than an exact model can have.
 ADVICE = "use latent='inducing' with `num_inducing` points, or a kernel with finite features, or "

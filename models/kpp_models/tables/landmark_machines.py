@@ -15,16 +15,16 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kpp import NamedFunction, linalg
-from kpp.batching import call_in_chunks, progress_bar
+from kpp.data.tables import Schema
+from kpp.foundation.modules import AbstractModule
+from kpp.foundation.validation import as_points, check_rng_key, count, one_of
 from kpp.functions import RKHSFunction
 from kpp.gp import code_columns, k_means_centres, refuse_priors_in
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
-from kpp.modules import AbstractModule
 from kpp.priors import leaf_paths
-from kpp.tables import Schema
+from kpp.runtime.batching import call_in_chunks, progress_bar
 from kpp.typing import RngKey
-from kpp.validation import as_points, check_rng_key, count, one_of
 from kpp_models.tables.grid_search import Grid, Selection
 from kpp_models.tables.landmark_statistics import Statistics, Whiteners
 from kpp_models.tables.landmark_sums import sum_over_rows

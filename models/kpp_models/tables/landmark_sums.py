@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from kpp.batching import NUM_BLOCKS, progress_bar
 from kpp.lazy import TravelingFunction, complete_all
+from kpp.runtime.batching import NUM_BLOCKS, progress_bar
 from kpp_models.tables.row_blocks import IF_GONE, Piece, RowBlocks
 
 _AT_ONCE = 8  # partial sums that a task adds

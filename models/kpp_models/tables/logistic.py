@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.data.labels import classes_field, read_labels
+from kpp.data.tables import Schema
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     BernoulliLikelihood,
@@ -24,8 +26,6 @@ from kpp.gp import (
 )
 from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
-from kpp.labels import classes_field, read_labels
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.grid_search import Selection, select_from_grid

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from kpp.data.tables import Schema
+from kpp.foundation.validation import as_finite_array, one_of
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     INDUCING,
@@ -28,9 +30,7 @@ from kpp.gp import (
 from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, check_positive, parameter, point_rows
 from kpp.priors import is_prior, leaf_shape, substitute
-from kpp.tables import Schema
 from kpp.typing import Leaf, Points, RngKey
-from kpp.validation import as_finite_array, one_of
 from kpp_models.tables.inducing import (
     ADVICE,
     check_inducing,

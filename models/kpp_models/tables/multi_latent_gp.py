@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.scipy import linalg as jsl
 from jaxtyping import Array, Float
 
+from kpp.foundation.validation import one_of
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     AbstractMultiLatentLikelihood,
@@ -23,7 +24,6 @@ from kpp.gp import (
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
-from kpp.validation import one_of
 
 MULTI_LATENTS = ("sample", "inducing")
 

@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from kpp.data.tables import Schema
+from kpp.foundation.validation import as_finite_array, as_targets, check_same_rows, one_of
 from kpp.gp import (
     AbstractGPModel,
     ConditionedProcess,
@@ -28,9 +30,7 @@ from kpp.gp import (
 )
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative, check_positive, point_rows
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_finite_array, as_targets, check_same_rows, one_of
 from kpp_models.tables.gp_regression import LATENTS, gp_regression
 from kpp_models.tables.inducing import check_inducing, number_of_inducing, with_inducing_points
 

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.data.tables import Schema
+from kpp.foundation.validation import as_targets
 from kpp.functions import RKHSFunction
 from kpp.gp import (
     example_points,
@@ -22,9 +24,7 @@ from kpp.gp import (
 )
 from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
-from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp.validation import as_targets
 from kpp_models.tables.gp_regression import gp_regression
 from kpp_models.tables.grid_search import Selection, select_from_grid
 

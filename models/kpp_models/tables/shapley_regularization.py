@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.batching import map_rows, split_rows
+from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
 from kpp.games import (
     AbstractValueFunction,
@@ -39,8 +39,8 @@ from kpp.games import (
 )
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.priors import has_priors, is_prior
+from kpp.runtime.batching import map_rows, split_rows
 from kpp.typing import AnyArray, Leaf, Points, RngKey
-from kpp.validation import as_points
 
 Kernel = TypeVar("Kernel", bound="AbstractShapleyRegularized")
 

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from kpp.causal import as_causal_graph
+from kpp.foundation.validation import count
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit
 from kpp.typing import RngKey
-from kpp.validation import count
 from kpp_models.treatments.effect import CausalEffect
 from kpp_models.treatments.of_fit import check_fit, effect_of_fit
 from kpp_models.treatments.options import EffectOptions

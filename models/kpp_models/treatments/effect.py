@@ -14,9 +14,9 @@ import xarray as xr
 from jaxtyping import Float
 from numpyro import distributions as dist
 
+from kpp.foundation.validation import one_of, refuse_first
+from kpp.foundation.wording import named
 from kpp.typing import RngKey
-from kpp.validation import one_of, refuse_first
-from kpp.wording import named
 
 if TYPE_CHECKING:
     from kpp_models.treatments.study import EffectStudy

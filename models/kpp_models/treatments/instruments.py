@@ -17,13 +17,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.causal import CausalError, as_causal_graph, is_instrument
+from kpp.data.tables import Schema, as_frame, as_names, check_columns, read_points
 from kpp.embeddings import ConditionalMeanEmbedding, select_regularization
+from kpp.foundation.validation import as_targets, check_same_rows, positive, warn_if_float32
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
-from kpp.memory import check_matrices
 from kpp.posteriors import GPPosterior
-from kpp.tables import Schema, as_frame, as_names, check_columns, read_points
-from kpp.validation import as_targets, check_same_rows, positive, warn_if_float32
+from kpp.runtime.memory import check_matrices
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,8 +22,8 @@ from jaxtyping import Array, Float, Int
 from kpp.games import has_product_terms
 from kpp.gp import draw_gaussian, prior_factor
 from kpp.kernels import AbstractKernel, Sum
-from kpp.memory import check_count, check_memory
 from kpp.posteriors import GPPosterior
+from kpp.runtime.memory import check_count, check_memory
 from kpp.typing import RngKey
 from kpp_models.treatments.averages import split_factors
 

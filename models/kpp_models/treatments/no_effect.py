@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kpp.tables import read_points
+from kpp.data.tables import read_points
 from kpp.typing import RngKey
 from kpp_models.treatments.effect import CausalEffect, curve_dataset
 from kpp_models.treatments.options import NUM_DRAWS, EffectOptions

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from kpp.data.tables import Schema, read_points
 from kpp.embeddings import EstimandEmbedding
-from kpp.tables import Schema, read_points
 from kpp.typing import RngKey
 from kpp_models.treatments.effect import CausalEffect, curve_dataset
 from kpp_models.treatments.overlap import effective_rows

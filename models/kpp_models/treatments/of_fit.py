@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from kpp.data.tables import Scales
+from kpp.foundation.wording import named
 from kpp.inference import Fit
-from kpp.tables import Scales
 from kpp.typing import RngKey
-from kpp.wording import named
 from kpp_models.treatments.effect import CausalEffect, curve_dataset
 from kpp_models.treatments.options import NUM_DRAWS, EffectOptions
 from kpp_models.treatments.overlap import Assignment

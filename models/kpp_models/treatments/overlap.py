@@ -8,7 +8,7 @@ import functools
 import numpy as np
 from jaxtyping import Float
 
-from kpp.tables import Schema
+from kpp.data.tables import Schema
 
 #: A probability or density below this is taken as this, so that one row never has an infinite weight.
 _LEAST = 1e-6

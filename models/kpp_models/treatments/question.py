@@ -18,8 +18,8 @@ from kpp.causal import (
     identify,
     is_adjustment_set,
 )
-from kpp.tables import read_points
-from kpp.wording import named
+from kpp.data.tables import read_points
+from kpp.foundation.wording import named
 
 
 @dataclasses.dataclass(frozen=True)

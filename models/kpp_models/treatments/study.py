@@ -14,12 +14,12 @@ import pandas as pd
 from jaxtyping import Float
 
 from kpp.causal import UnreachableOutcomeError
+from kpp.data.tables import Schema, standardize
+from kpp.foundation.validation import one_of
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.inference import MAP, AbstractInference, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
-from kpp.tables import Schema, standardize
 from kpp.typing import RngKey
-from kpp.validation import one_of
 from kpp_models.tables.generalized import GeneralizedGP
 from kpp_models.tables.regression import GPRegression
 from kpp_models.treatments.effect import CausalEffect

@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Bool, Float
 
+from kpp.data.tables import Scales, Schema
 from kpp.inference import Fit
-from kpp.tables import Scales, Schema
 from kpp_models.treatments.overlap import Assignment
 
 # The values of a treatment of numbers by default: this many between the quantiles of 5 and 95 percent.

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kpp.foundation.validation import positive
 from kpp.typing import AnyArray
-from kpp.validation import positive
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 
 

@@ -6,9 +6,9 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from kpp.memory import check_count
-from kpp.serialization import data_class
-from kpp.validation import count, one_of, positive
+from kpp.foundation.validation import count, one_of, positive
+from kpp.runtime.memory import check_count
+from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.opposite_sides import pair_up, two_sides

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from kpp.batching import call_in_chunks
+from kpp.runtime.batching import call_in_chunks
 from kpp.typing import AnyArray
 
 

@@ -10,8 +10,8 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.spatial.distance import cdist
 
+from kpp.foundation.validation import as_points, count
 from kpp.typing import AnyArray
-from kpp.validation import as_points, count
 
 # The largest number of entries of a block of distances.
 _BLOCK = 2**24

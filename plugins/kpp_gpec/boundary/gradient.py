@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from kpp.batching import call_in_chunks
-from kpp.memory import check_count
-from kpp.serialization import data_class
-from kpp.validation import count, positive
+from kpp.foundation.validation import count, positive
+from kpp.runtime.batching import call_in_chunks
+from kpp.runtime.memory import check_count
+from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.bisection import halve
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.opposite_sides import nearest

@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from kpp.batching import call_in_chunks
+from kpp.foundation.validation import as_points, is_concrete, positive, probability
+from kpp.runtime.batching import call_in_chunks
 from kpp.typing import AnyArray
-from kpp.validation import as_points, is_concrete, positive, probability
 
 _Function = Callable[[Any], Any]
 

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.modules import AbstractModule
+from kpp.foundation.modules import AbstractModule
+from kpp.foundation.validation import as_points, at_least, check_rng_key, count, positive
 from kpp.typing import AnyArray, RngKey
-from kpp.validation import as_points, at_least, check_rng_key, count, positive
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.farthest_points import spread
 from kpp_gpec.boundary.margins import standard_deviations
@@ -78,7 +78,7 @@ class BoundarySample(eqx.Module):
 
 
 class _Fields:
-    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.modules`."""
+    """The fields of every final class, in a plain class for the sake of type checkers; see `kpp.foundation.modules`."""
 
     max_points: eqx.AbstractVar[int]
     width: eqx.AbstractVar[float]

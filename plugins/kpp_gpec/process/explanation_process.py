@@ -16,10 +16,10 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from kpp import linalg
-from kpp.batching import filled_chunks
+from kpp.foundation.validation import warn_if_float32
 from kpp.kernels import AbstractKernel
+from kpp.runtime.batching import filled_chunks
 from kpp.typing import AnyArray
-from kpp.validation import warn_if_float32
 
 # The number of points that are predicted at a time.
 _BLOCK = 256

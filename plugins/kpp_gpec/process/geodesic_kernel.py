@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from kpp import linalg
+from kpp.foundation.validation import count, is_concrete
 from kpp.kernels import (
     AbstractKernel,
     check_matrices,
@@ -28,7 +29,6 @@ from kpp.kernels import (
     scalar,
 )
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp.validation import count, is_concrete
 
 
 def _as_members(value: ArrayLike | None) -> Array | None:

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 
 from kpp import linalg
 from kpp.features import Nystrom, landmarks
+from kpp.foundation.validation import warn_if_float32
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp.validation import warn_if_float32
 from kpp_gpec.process.explanation_process import Law, in_blocks_of_points
 
 # The number of points that are predicted at a time.

@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from kpp import linalg
+from kpp.foundation.validation import warn_if_float32
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp.validation import warn_if_float32
 from kpp_gpec.process.explanation_process import ExplanationProcess, Law, in_blocks_of_points
 from kpp_gpec.process.low_rank import LowRankMultitaskProcess
 

@@ -13,12 +13,12 @@ import numpy as np
 import xarray as xr
 
 from kpp.api import ExplainRequest
-from kpp.batching import progress_bar
+from kpp.data.tables import as_table
 from kpp.explanations import AbstractExplainer, Explanation, describe_key, is_fit
 from kpp.games import AbstractValueFunction
 from kpp.lazy import BlockTask, Layout, complete_all, first_block, read_blocks, run_block
+from kpp.runtime.batching import progress_bar
 from kpp.storage import zarr_store
-from kpp.tables import as_table
 from kpp.typing import RngKey
 from kpp_study.jobs.store import JobStore
 

@@ -12,10 +12,10 @@ import numpy as np
 import xarray as xr
 
 from kpp.explanations import marked
-from kpp.files import remove_leftovers, temporary_path
 from kpp.lazy import Blocks, Layout
-from kpp.netcdf import encode_attrs
+from kpp.runtime.files import remove_leftovers, temporary_path
 from kpp.storage import zarr_store
+from kpp.storage.netcdf import encode_attrs
 
 _JOB = "kpp_job"
 

@@ -37,7 +37,7 @@ def report(explanation: Path, output: Path | None, title: str | None, overwrite:
 
 def _write(path: Path, output: Path, title: str | None, overwrite: bool) -> None:
     from kpp.explanations import Explanation
-    from kpp.files import replace_when_complete
+    from kpp.runtime.files import replace_when_complete
     from kpp_study.report.explanation_report import render_explanation
 
     if output.is_dir():

@@ -13,8 +13,8 @@ import xarray as xr
 from markupsafe import Markup
 
 from kpp.explanations import Explanation
+from kpp.foundation.wording import listed
 from kpp.plots import credible_interval, importance_order, mean_absolute
-from kpp.wording import listed
 from kpp_study.report import alternatives
 from kpp_study.report.bars import Scale, bar
 from kpp_study.report.images import Image, embed

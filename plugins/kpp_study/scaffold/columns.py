@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kpp.tables import numbers_as_text
+from kpp.data.tables import numbers_as_text
 from kpp_study.study.data import most_levels, read_target
 from kpp_study.study.errors import StudyError
 

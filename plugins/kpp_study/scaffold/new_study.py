@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 import pandas as pd
 
-from kpp.files import expand_user
+from kpp.runtime.files import expand_user
 from kpp_study.scaffold.columns import (
     CLASSIFICATION,
     REGRESSION,

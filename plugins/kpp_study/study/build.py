@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kpp import registry, serialization
+from kpp import registry
 from kpp.inference import AbstractInference, AbstractModel
+from kpp.storage import serialization
 from kpp_study.study.config import ExplainerConfig, InferenceConfig
 from kpp_study.study.errors import StudyError, blame, did_you_mean
 from kpp_study.study.explainer_plan import ExplainerPlan
@@ -19,8 +20,8 @@ _PATH = re.compile(r"^`([\w.]+)`: ")
 def build_model(section: Mapping[str, Any]) -> AbstractModel:
     """Build the model of the section [model].
 
-    The section has the format of `kpp.serialization`. A kernel may also have the key ``on = [features]``, which means
-    ``kernel.on(features)``.
+    The section has the format of `kpp.storage.serialization`. A kernel may also have the key ``on = [features]``, which
+    means ``kernel.on(features)``.
 
     Raises:
         StudyError: If a name is not registered, a field is unknown or missing, or a value is invalid.

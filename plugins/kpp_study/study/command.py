@@ -79,7 +79,7 @@ def predict(fit: Path, data: Path, output: Path | None, overwrite: bool, unseen:
         if output.exists() and not overwrite:
             raise ValueError(f"--output {str(output)!r} is there; add --overwrite to replace it")
         _set_up_jax()
-        from kpp.files import replace_when_complete
+        from kpp.runtime.files import replace_when_complete
         from kpp_study.study.files import read_table
         from kpp_study.study.study_fit import load_fit
 
@@ -111,7 +111,7 @@ def _set_up_jax() -> None:
     """Turn on float64 and the compile cache; if the cache cannot be created, go on without it."""
     import jax
 
-    from kpp.cache import enable_compile_cache
+    from kpp.runtime.cache import enable_compile_cache
 
     jax.config.update("jax_enable_x64", True)
     try:

@@ -80,7 +80,7 @@ class StudyConfig:
         title: The title of the report.
         seed: The seed of all random numbers.
         data: The section [data].
-        model: The model, in the format of `kpp.serialization`.
+        model: The model, in the format of `kpp.storage.serialization`.
         inference: The section [inference].
         explainer: The section [explainer].
         certificate: The section [certificate].

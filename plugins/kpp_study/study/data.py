@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from kpp.bags import Bags
-from kpp.labels import read_labels
+from kpp.data.bags import Bags
+from kpp.data.labels import read_labels
+from kpp.data.tables import Scales, Schema, numbers_as_text, read_points
 from kpp.preferences import Matches
-from kpp.tables import Scales, Schema, numbers_as_text, read_points
 from kpp_study.study.data_config import DataConfig
 from kpp_study.study.errors import StudyError, blame
 from kpp_study.study.files import check_columns, complete_rows, read_table

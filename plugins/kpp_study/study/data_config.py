@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kpp.files import expand_user
+from kpp.runtime.files import expand_user
 from kpp_study.study.dialect import DROP, PLAIN, REFUSE, TableFormat
 from kpp_study.study.errors import StudyError, did_you_mean
 from kpp_study.study.section import Section

@@ -11,13 +11,13 @@ import numpy as np
 import scipy.special
 import xarray as xr
 
+from kpp.data.tables import Schema
 from kpp.explanations import Explanation
 from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.priors import prior_sites, substitute
-from kpp.tables import Schema
 from kpp.typing import RngKey
 from kpp_study.study.section import Rows
 

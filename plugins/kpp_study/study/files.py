@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from kpp.memory import check_expansion
-from kpp.tables import is_number
+from kpp.data.tables import is_number
+from kpp.runtime.memory import check_expansion
 from kpp_study.study.dialect import DROP, PLAIN, TableFormat, check_dialect
 from kpp_study.study.errors import StudyError, did_you_mean
 

@@ -11,9 +11,9 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp import arviz_data
 from kpp.gp import AbstractGPModel
 from kpp.inference import Fit
+from kpp.storage import arviz_data
 from kpp_study.report.contents import Loo
 from kpp_study.study.data import StudyData
 from kpp_study.study.results import ENOUGH_DRAWS

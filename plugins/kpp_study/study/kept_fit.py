@@ -16,8 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from kpp import netcdf
 from kpp.inference import Fit
+from kpp.storage import netcdf
 from kpp_study.study import words
 from kpp_study.study.config import StudyConfig
 from kpp_study.study.data import StudyData

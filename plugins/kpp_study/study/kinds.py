@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kpp.bags import Bags
 from kpp.causal import (
     CausalDAG,
     as_causal_graph,
@@ -18,8 +17,9 @@ from kpp.causal import (
     is_frontdoor_set,
     minimal_adjustment_sets,
 )
+from kpp.data.bags import Bags
+from kpp.data.tables import Scales, read_points
 from kpp.preferences import Matches
-from kpp.tables import Scales, read_points
 from kpp_study.study.data import (
     StudyData,
     choose_features,

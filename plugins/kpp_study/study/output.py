@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kpp.files import flush, remove_leftovers, replace_folder, temporary_path
+from kpp.runtime.files import flush, remove_leftovers, replace_folder, temporary_path
 from kpp_study.study.errors import StudyError
 
 #: The files of a finished study.

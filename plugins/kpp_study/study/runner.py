@@ -14,15 +14,15 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp import arviz_data, netcdf
 from kpp.api import explain
-from kpp.batching import progress_bar
-from kpp.certificate import WHOLE, Certificate, certify, check_certifiable
+from kpp.calibration.certificate import WHOLE, Certificate, certify, check_certifiable
 from kpp.explanations import Explanation
+from kpp.foundation.wording import duration
 from kpp.inference import AbstractInference, AbstractModel, Fit
 from kpp.preferences import Matches
+from kpp.runtime.batching import progress_bar
+from kpp.storage import arviz_data, netcdf
 from kpp.typing import RngKey
-from kpp.wording import duration
 from kpp_study.report.contents import ReportContents
 from kpp_study.report.render import render_report
 from kpp_study.study import results, words

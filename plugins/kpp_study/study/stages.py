@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-from kpp.signals import end_if_asked
-from kpp.wording import duration
+from kpp.foundation.wording import duration
+from kpp.runtime.signals import end_if_asked
 
 
 class Stages:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kpp.data.tables import Schema
 from kpp.explanations import Explanation
 from kpp.inference import Fit, read_parts
 from kpp.preferences import Matches
-from kpp.tables import Schema
 from kpp_study.study.data import Standardization, StudyData, as_json
 from kpp_study.study.units import values_in_original_units
 

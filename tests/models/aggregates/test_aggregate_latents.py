@@ -11,7 +11,7 @@ from numpyro.infer.util import log_density
 from scipy import optimize, stats
 
 import kpp
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.inference.base import CalledWith, Site, inspect_sites
 from kpp.kernels import RBF
 from kpp_models import CMP, aggregate_posterior

@@ -9,12 +9,12 @@ import pytest
 from numpyro.infer.util import log_density
 
 import kpp
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.gp.means import LinearMean
 from kpp.inference.base import inspect_sites
 from kpp.kernels import RBF
 from kpp.priors import has_priors
-from kpp.serialization import from_spec, to_spec
+from kpp.storage.serialization import from_spec, to_spec
 from kpp_models import CMP
 from kpp_models.aggregates.conditional_mean import Places
 

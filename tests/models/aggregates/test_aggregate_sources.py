@@ -9,9 +9,9 @@ from numpyro.infer.util import log_density
 from scipy import stats
 
 import kpp
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.kernels import RBF
-from kpp.serialization import from_spec, to_spec
+from kpp.storage.serialization import from_spec, to_spec
 from kpp_models import CMP, aggregate_posterior
 from kpp_models.aggregates.conditional_mean import Places
 from oracles.kernels import rbf

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import kpp
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.kernels import RBF
 from kpp_models import CMP, GPRegression, aggregate_posterior
 

@@ -11,7 +11,7 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 import kpp
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.inference.base import CalledWith
 from kpp.kernels import RBF
 from kpp_models import CMP, BaggGP, CentroidGP, VBagg

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpyro import distributions as dist
 
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.features import RandomFourier
 from kpp.gp.gaussian import gaussian_log_density
 from kpp.gp.inducing import (

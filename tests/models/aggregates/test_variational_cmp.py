@@ -13,7 +13,7 @@ import pytest
 import scipy.optimize
 
 import kpp
-from kpp.bags import Bags
+from kpp.data.bags import Bags
 from kpp.kernels import RBF
 from kpp_models import CMP
 from oracles.inducing_bounds import elbo, optimal_q

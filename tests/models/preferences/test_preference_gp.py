@@ -14,12 +14,12 @@ from scipy import special, stats
 
 import kpp
 from kpp import registry
+from kpp.data.tables import Schema
 from kpp.features import Nystrom
 from kpp.gp import FeatureCovariance
 from kpp.gp.laplace import laplace_log_evidence, laplace_posterior
 from kpp.kernels import RBF, Categorical, Contextual, GeneralizedPreferential, Linear
 from kpp.preferences import Matches
-from kpp.tables import Schema
 from kpp_models import GPGP, PGP, PreferenceGP, duel, preference_matrix, sample_preferences
 from kpp_models.preferences.data import place_inducing_pairs
 from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes

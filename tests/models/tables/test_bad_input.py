@@ -178,7 +178,7 @@ def test_predicting_checks_its_points():
 
 @pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_single_precision_works_and_warns_once(caplog, monkeypatch, long):
-    monkeypatch.setattr("kpp.validation._warned_float32", False)
+    monkeypatch.setattr("kpp.foundation.validation._warned_float32", False)
     with jax.enable_x64(False), caplog.at_level(logging.WARNING, logger="kpp"):
         # Numbers become arrays of the precision that is set, so the models are built here.
         for model in (GPRegression(RBF(1.0), 0.1), GPClassification(RBF(1.0))):

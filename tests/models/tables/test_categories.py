@@ -11,7 +11,8 @@ import pytest
 
 import kpp
 import kpp_models
-from kpp import kernels, tables
+from kpp import kernels
+from kpp.data import tables
 from kpp.kernels import RBF, Categorical
 
 FRAME = pd.DataFrame(

@@ -12,7 +12,6 @@ import pytest
 from numpyro.infer.util import log_density
 
 import kpp
-from kpp import memory
 from kpp.gp import (
     GaussianLikelihood,
     GaussianProcessMarginal,
@@ -24,7 +23,8 @@ from kpp.gp import (
 )
 from kpp.inference import ConvergenceError
 from kpp.kernels import RBF, Categorical
-from kpp.serialization import from_spec, to_spec
+from kpp.runtime import memory
+from kpp.storage.serialization import from_spec, to_spec
 from kpp_models import GPRegression
 
 RNG = np.random.default_rng(6)

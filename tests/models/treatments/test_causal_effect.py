@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 
 import kpp
 from kpp.causal import CausalDAG, CausalError, NotCoveredError, identify
+from kpp.data.tables import Schema
 from kpp.kernels import RBF
-from kpp.tables import Schema
 from kpp_models import GPRegression, causal_effect, effective_rows
 from kpp_models.treatments.of_fit import EffectOptions
 from kpp_models.treatments.question import EffectQuestion

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp import serialization
+from kpp.storage import serialization
 from kpp_gpec import PGDSampler, class_margin
 
 KEY = jax.random.key(0)

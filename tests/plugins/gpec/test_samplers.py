@@ -11,7 +11,7 @@ from scipy.special import expit
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.tree import DecisionTreeClassifier
 
-from kpp.serialization import from_spec, to_spec
+from kpp.storage.serialization import from_spec, to_spec
 from kpp_gpec import BisectionSampler, GradientSampler, class_margin, level_margin, steep_margin
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
 from kpp_gpec.boundary.walk import walk

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from kpp.data.tables import Schema
 from kpp.explanations import group_points
 from kpp.games import as_players
-from kpp.tables import Schema
 from kpp_surrogates.perturbation import Coalitions, Neighborhood, kinds_of_players
 
 KEY, SIZE = jax.random.key(0), 20_000

@@ -1,6 +1,6 @@
 """Gridded data: an xarray grid as points or bags, and predictions back on the grid as maps with coordinates."""
 
-from kpp.arguments import guard_exports as _guard_exports
+from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp_models.aggregates.grids.cells import GridBags as GridBags
 from kpp_models.aggregates.grids.cells import bags_from_grid as bags_from_grid
 from kpp_models.aggregates.grids.cells import coarsen as coarsen

@@ -11,10 +11,10 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
-from kpp.bags import Bags
-from kpp.tables import unknown_feature
+from kpp.data.bags import Bags
+from kpp.data.tables import unknown_feature
+from kpp.foundation.validation import one_of
 from kpp.typing import Numbers
-from kpp.validation import one_of
 from kpp_models.aggregates.grids.points import (
     GridPoints,
     as_dataset,

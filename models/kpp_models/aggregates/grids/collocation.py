@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kpp.validation import one_of
+from kpp.foundation.validation import one_of
 from kpp_models.aggregates.grids.points import as_dataset
 
 _NAMES = {"lat": ("lat", "latitude", "nav_lat", "rlat"), "lon": ("lon", "longitude", "nav_lon", "rlon")}

@@ -8,10 +8,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import xarray as xr
 
-from kpp.batching import map_blocks, progress_bar
+from kpp.foundation.validation import count, positive
+from kpp.foundation.validation import probability as check_probability
 from kpp.metrics import structural_similarity
-from kpp.validation import count, positive
-from kpp.validation import probability as check_probability
+from kpp.runtime.batching import map_blocks, progress_bar
 from kpp_models.aggregates.grids.points import GridPoints
 
 _SAMPLE_DIMS = ("chain", "draw")

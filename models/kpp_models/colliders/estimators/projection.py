@@ -24,7 +24,7 @@ from jaxtyping import Float
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
-from kpp.validation import count, one_of
+from kpp.foundation.validation import count, one_of
 from kpp_models.colliders.estimators.regressions import Regressor, additive_regression, fit_columns, predict_columns
 from kpp_models.colliders.estimators.statements import Statement
 

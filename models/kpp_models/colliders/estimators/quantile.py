@@ -14,8 +14,8 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.metrics import d2_pinball_score
 
 from kpp import Fit
+from kpp.foundation.validation import count
 from kpp.typing import Numbers
-from kpp.validation import count
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
 from kpp_models.colliders.estimators.regressions import predict_columns

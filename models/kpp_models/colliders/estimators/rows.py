@@ -10,8 +10,8 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator, clone
 
 from kpp import Fit
-from kpp.estimators import read_arrays
-from kpp.tables import is_table
+from kpp.data.estimators import read_arrays
+from kpp.data.tables import is_table
 from kpp_models.colliders.estimators.regressions import Regressor, fit_columns
 
 

@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kpp.estimators import read_arrays
+from kpp.data.estimators import read_arrays
 from kpp_models.preferences.estimators.pair_rows import read_labels, read_weights
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
 

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight
 
+from kpp.foundation.validation import refuse_not_numbers
 from kpp.preferences import Matches
-from kpp.validation import refuse_not_numbers
 
 
 class MatchRows(NamedTuple):

@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.utils.validation import check_is_fitted
 
-from kpp.estimators import read_arrays
+from kpp.data.estimators import read_arrays
 from kpp_models.preferences.estimators.pair_rows import orient_rows, read_labels, read_weights, refuse_odd, swap_rows
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
 

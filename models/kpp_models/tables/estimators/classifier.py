@@ -9,8 +9,8 @@ from jaxtyping import Float
 from numpyro import distributions as dist
 from sklearn.base import ClassifierMixin
 
-from kpp.estimators import in_float64, read_training
-from kpp.tables import read_points
+from kpp.data.estimators import in_float64, read_training
+from kpp.data.tables import read_points
 from kpp_models.tables.classification import GPClassification
 from kpp_models.tables.estimators.defaults import kernel_with_priors
 from kpp_models.tables.estimators.fitted import FittedEstimator, read_two_classes

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from numpyro import distributions as dist
 
+from kpp.data.tables import Schema
 from kpp.kernels import RBF, AbstractKernel, default_kernel, median_heuristic
-from kpp.tables import Schema
 
 _CONSTANT = 100.0  # the variance of a constant, in multiples of the kernel's, so that it is hardly penalized
 

@@ -11,11 +11,11 @@ from jaxtyping import Array, Float
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kpp.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows
+from kpp.data.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows
+from kpp.data.tables import Schema, read_points
 from kpp.features import AbstractFeatureKernel, Nystrom, RandomFourier, landmarks
 from kpp.gp import check_categories, check_kernel_fits
 from kpp.kernels import resolve_features
-from kpp.tables import Schema, read_points
 from kpp_models.tables.estimators.defaults import fixed_kernel, fixed_rbf
 
 
@@ -56,7 +56,7 @@ class NystroemFeatures(KernelFeatures):
 
     Attributes:
         features_: The kernel of the features.
-        schema_: The columns of the rows, a `kpp.tables.Schema`.
+        schema_: The columns of the rows, a `kpp.data.tables.Schema`.
         n_features_in_: The number of columns.
         feature_names_in_: The names of the columns of a data frame.
     """
@@ -108,7 +108,7 @@ class RandomFourierFeatures(KernelFeatures):
 
     Attributes:
         features_: The kernel of the features.
-        schema_: The columns of the rows, a `kpp.tables.Schema`.
+        schema_: The columns of the rows, a `kpp.data.tables.Schema`.
         n_features_in_: The number of columns.
         feature_names_in_: The names of the columns of a data frame.
     """

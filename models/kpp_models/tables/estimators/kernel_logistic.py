@@ -9,8 +9,8 @@ from jaxtyping import Float
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
 
-from kpp.estimators import in_float64, read_training
-from kpp.tables import read_points
+from kpp.data.estimators import in_float64, read_training
+from kpp.data.tables import read_points
 from kpp_models.tables.estimators.defaults import kernel_with_constant
 from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator, read_two_classes
 from kpp_models.tables.logistic import KernelLogistic

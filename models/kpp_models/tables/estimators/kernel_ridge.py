@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
 
-from kpp.estimators import in_float64, read_training
-from kpp.tables import read_points
+from kpp.data.estimators import in_float64, read_training
+from kpp.data.tables import read_points
 from kpp_models.tables.estimators.defaults import kernel_with_constant
 from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator
 from kpp_models.tables.ridge import KernelRidge

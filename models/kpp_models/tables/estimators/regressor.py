@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
 
-from kpp.estimators import as_rng_key, in_float64, read_training
-from kpp.tables import read_points
+from kpp.data.estimators import as_rng_key, in_float64, read_training
+from kpp.data.tables import read_points
 from kpp_models.tables.estimators.defaults import kernel_with_priors, mean_prior, noise_prior, target_variance
 from kpp_models.tables.estimators.fitted import FittedEstimator
 from kpp_models.tables.regression import GPRegression

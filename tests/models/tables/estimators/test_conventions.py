@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import kpp
-from kpp.estimators import as_rng_key, pad_rows
+from kpp.data.estimators import as_rng_key, pad_rows
 from kpp.kernels import RBF, Matern32
 from kpp_models.estimators import GPRegressor, KernelLogisticClassifier, KernelRidgeRegressor, RandomFourierFeatures
 

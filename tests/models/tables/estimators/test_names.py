@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kpp
+from kpp.data.tables import read_points
 from kpp.kernels import RBF, Categorical
-from kpp.tables import read_points
 from kpp_models.estimators import GPRegressor, KernelLogisticClassifier, KernelRidgeRegressor, NystroemFeatures
 
 SCALES = np.array([9.0, 0.8])

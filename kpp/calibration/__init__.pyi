@@ -1,0 +1,11 @@
+from . import certificate as certificate
+from . import simulation as simulation
+from .certificate import Certificate as Certificate
+from .certificate import Coverage as Coverage
+from .certificate import certify as certify
+from .simulation import CalibrationResult as CalibrationResult
+from .simulation import UniformityTest as UniformityTest
+from .simulation import rank_statistics as rank_statistics
+from .simulation import simulate as simulate
+from .simulation import simulation_based_calibration as simulation_based_calibration
+from .simulation import uniformity_test as uniformity_test

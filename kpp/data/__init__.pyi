@@ -1,0 +1,9 @@
+from . import bags as bags
+from . import estimators as estimators
+from . import labels as labels
+from . import tables as tables
+from .bags import Bags as Bags
+from .tables import Scales as Scales
+from .tables import Schema as Schema
+from .tables import read_points as read_points
+from .tables import standardize as standardize

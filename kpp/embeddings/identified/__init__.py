@@ -1,0 +1,1 @@
+"""Embeddings of interventions, by adjustment or by an identifying expression."""

@@ -1,0 +1,101 @@
+"""Samples for an interventional embedding: columns of a data frame, selected by a causal graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp.data.tables import Schema, as_frame, as_names
+from kpp.embeddings.identified.treatment_adjustment import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
+from kpp.foundation.wording import named
+from kpp.kernels import RBF, AbstractKernel, median_heuristic
+from kpp.typing import Leaf
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kpp.causal import Adjustment, CausalDAG
+
+
+class InterventionSamples(NamedTuple):
+    """Samples of treatment and outcome with their kernels and their adjustment.
+
+    Attributes:
+        kernel: The kernel of the outcome.
+        treatment_kernel: The kernel of the treatment.
+        treatment: The treatments, (n, d).
+        points: The outcomes, (n, d').
+        adjustment: The adjustment with its covariates or mediators.
+    """
+
+    kernel: AbstractKernel
+    treatment_kernel: AbstractKernel
+    treatment: Float[Array, "n d"]
+    points: Float[Array, "n d2"]
+    adjustment: AbstractAdjustment
+
+
+def read_samples(
+    find_adjustment: Callable[..., Adjustment],
+    graph: CausalDAG,
+    frame: pd.DataFrame,
+    treatment: str | Sequence[str],
+    outcome: str | Sequence[str],
+    *,
+    kernel: AbstractKernel | None,
+    treatment_kernel: AbstractKernel | None,
+    adjusting_kernel: AbstractKernel | None,
+    adjusting_regularization: Leaf,
+) -> InterventionSamples:
+    """Find an adjustment whose variables are columns of a data frame, and read the needed columns.
+
+    Each kernel that is None is replaced by an RBF with the lengthscales of the median heuristic times the square root
+    of the number of columns. The regularization is that of the mediators' embedding, which only the front-door
+    adjustment uses. Raises CausalError if a node is unknown, or no adjustment with these columns identifies the effect,
+    and ValueError if `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
+    """
+    names = {"treatment": as_names(treatment), "outcome": as_names(outcome)}
+    frame, columns = read_frame(frame, names)
+    adjustment = find_adjustment(graph, treatment=names["treatment"], outcome=names["outcome"], columns=columns)
+    treatments, outcomes = read_columns(frame, names["treatment"]), read_columns(frame, names["outcome"])
+    return InterventionSamples(
+        kernel_or_default(kernel, outcomes),
+        kernel_or_default(treatment_kernel, treatments),
+        treatments,
+        outcomes,
+        _adjust(adjustment.kind, frame, adjustment.variables, adjusting_kernel, adjusting_regularization),
+    )
+
+
+def _adjust(
+    kind: str, frame: pd.DataFrame, variables: tuple[str, ...], kernel: AbstractKernel | None, regularization: Leaf
+) -> AbstractAdjustment:
+    if not variables:
+        return NoAdjustment()
+    values = read_columns(frame, variables)
+    kernel = kernel_or_default(kernel, values)
+    return BackDoor(kernel, values) if kind == "backdoor" else FrontDoor(kernel, values, regularization)
+
+
+def read_frame(frame: Any, names: Mapping[str, Sequence[str]]) -> tuple[Any, list[str]]:
+    """Check that a data frame has the columns that some arguments name, and return it with its columns' names."""
+    frame = as_frame(frame, "frame")
+    columns = [str(column) for column in frame.columns]
+    for argument, wanted in names.items():
+        missing = [name for name in wanted if name not in columns]
+        if missing:
+            raise ValueError(f"`{argument}` must be columns of `frame`, got {named(missing)}; it has {named(columns)}")
+    return frame, columns
+
+
+def read_columns(frame: Any, names: Sequence[str]) -> Float[Array, "n d"]:
+    """Read columns of finite numbers."""
+    return jnp.asarray(Schema(tuple(names)).read(frame, "frame"))
+
+
+def kernel_or_default(kernel: AbstractKernel | None, values: Float[Array, "n d"]) -> AbstractKernel:
+    """Return a kernel, by default an RBF with the median heuristic times the square root of the number of columns."""
+    return RBF(median_heuristic(values) * jnp.sqrt(values.shape[1])) if kernel is None else kernel

@@ -1,0 +1,239 @@
+r"""Adjustments: estimation of an intervention from samples of the observed distribution.
+
+An interventional embedding is a regression of sections :math:`k(y_i, \cdot)` on elements :math:`\varphi_i` of a space.
+The element :math:`\varphi_i` represents the treatment of sample i together with its covariates or mediators. An
+intervention that sets the treatment to x is represented by :math:`\varphi(x)`, an average over covariates or mediators.
+Only inner products are needed: among the samples' elements, between them and :math:`\varphi(x)`, and among the elements
+of interventions.
+"""
+
+from __future__ import annotations
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.embeddings.identified.treatment_sections import Intervention
+from kpp.foundation.validation import check_same_rows, finite_arrays
+from kpp.kernels import AbstractKernel, check_non_negative, parameter
+from kpp.storage.serialization import data_class
+from kpp.typing import Leaf, Points
+
+
+class AbstractAdjustment(eqx.Module):
+    r"""A method to estimate an intervention from samples of the observed distribution.
+
+    Subclasses define `gram` and `intervention`. Law: for the samples' elements :math:`\varphi_i` and the treatments'
+        elements :math:`\varphi(x)`, the three matrices are the blocks of one positive semi-definite Gram matrix.
+    """
+
+    @abc.abstractmethod
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
+        r"""Return :math:`K_\Omega`, the inner products of the samples' elements.
+
+        Args:
+            treatment_kernel: The kernel of the treatment.
+            treatment: X, the n treatments of the sample.
+
+        Returns:
+            The matrix, (n, n).
+        """
+
+    @abc.abstractmethod
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
+        """Return the elements of interventions, with the matrix factors that they need.
+
+        Args:
+            treatment_kernel: The kernel of the treatment.
+            treatment: X, the n treatments of the sample.
+
+        Returns:
+            The elements; their methods `cross`, `prior` and `sections` do not factorise again.
+        """
+
+    def check_rows(self, num_samples: int) -> None:
+        """Raise ValueError if the covariates or mediators do not have as many rows as the treatments.
+
+        Args:
+            num_samples: The number of treatments in the sample, n.
+
+        Raises:
+            ValueError: If the numbers of rows differ.
+        """
+
+    def cross(self, treatment_kernel: AbstractKernel, treatment: Points, query: Points) -> Float[Array, "n p"]:
+        r"""Return :math:`\Phi`, the inner products of the samples' elements with the elements of p treatments.
+
+        Args:
+            treatment_kernel: The kernel of the treatment.
+            treatment: X, the n treatments of the sample.
+            query: The p treatments.
+
+        Returns:
+            The matrix, (n, p).
+        """
+        return self.intervention(treatment_kernel, treatment).cross(query)
+
+    def prior(
+        self, treatment_kernel: AbstractKernel, treatment: Points, query: Points, other: Points
+    ) -> Float[Array, "p other_p"]:
+        """Return F, the inner products of the elements of p treatments with the elements of p' treatments.
+
+        Args:
+            treatment_kernel: The kernel of the treatment.
+            treatment: X, the n treatments of the sample.
+            query: The p treatments.
+            other: The p' treatments.
+
+        Returns:
+            The matrix, (p, p').
+        """
+        return self.intervention(treatment_kernel, treatment).prior(query, other)
+
+
+@data_class
+class NoAdjustment(AbstractAdjustment):
+    r"""No adjustment: the conditional distribution of the outcome is the interventional one.
+
+    .. math:: K_\Omega = K_{XX}, \qquad \Phi(x) = k(X, x), \qquad F(x, x') = k(x, x')
+    """
+
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
+        """Return the kernel matrix of the treatments."""
+        return treatment_kernel.gram(treatment)
+
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
+        """Return the sections of the kernel."""
+        dtype = jax.tree.leaves(treatment)[0].dtype
+        return Intervention(
+            treatment_kernel, treatment, jnp.ones(num_rows(treatment), dtype=dtype), jnp.ones((), dtype=dtype)
+        )
+
+
+@data_class
+class BackDoor(AbstractAdjustment):
+    r"""Adjustment for covariates z that block every back-door path from the treatment to the outcome.
+
+    :math:`p(y | do(x)) = \int p(y | x, z)\, p(z)\, dz`: the regression is on (x, z), and its prediction is averaged
+    over the sample of z.
+
+    .. math::
+
+        K_\Omega = K_{XX} \odot K_{ZZ}, \qquad \Phi(x) = k(X, x) \odot \tfrac1n K_{ZZ} 1, \qquad
+        F(x, x') = k(x, x')\, \tfrac1{n^2} 1^\top K_{ZZ} 1
+
+    Args:
+        kernel: The kernel of the covariates.
+        covariates: Z, n rows in the order of the treatments: an array (n, d), or a batch of inputs of `kernel`.
+
+    References:
+        Pearl, Causality, 2009, theorem 3.3.2; Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau,
+        Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, equation (4).
+    """
+
+    kernel: AbstractKernel
+    covariates: Points
+
+    def __init__(self, kernel: AbstractKernel, covariates: Points) -> None:
+        self.kernel = kernel
+        self.covariates = finite_arrays(covariates, "covariates")
+
+    def check_rows(self, num_samples: int) -> None:
+        """Raise ValueError if there is not one row of covariates per treatment."""
+        check_same_rows(num_samples, num_rows(self.covariates), "treatment", "covariates")
+
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
+        """Return the product of the kernel matrices of treatments and covariates."""
+        self.check_rows(num_rows(treatment))
+        return treatment_kernel.gram(treatment) * self.kernel.gram(self.covariates)
+
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
+        """Return the sections of the kernel, multiplied by means over the covariates."""
+        self.check_rows(num_rows(treatment))
+        means = jnp.mean(self.kernel.gram(self.covariates), axis=1)
+        return Intervention(treatment_kernel, treatment, means, jnp.mean(means))
+
+
+@data_class
+class FrontDoor(AbstractAdjustment):
+    r"""Adjustment by mediators z that transmit the whole effect of the treatment and share no hidden cause with it.
+
+    :math:`p(y | do(x)) = \int p(z | x) \int p(y | x', z)\, p(x')\, dx'\, dz`: the regression is on (x, z), the
+    treatment is averaged over its sample, and z is replaced by its conditional mean embedding given x.
+
+    .. math::
+
+        K_\Omega = K_{XX} \odot K_{ZZ}, \qquad \Phi(x) = \tfrac1n K_{XX} 1 \odot K_{ZZ} w(x), \qquad
+        F(x, x') = \tfrac1{n^2} 1^\top K_{XX} 1\; w(x)^\top K_{ZZ}\, w(x'), \qquad
+        w(x) = (K_{XX} + n \lambda I)^{-1} k(X, x)
+
+    Args:
+        kernel: The kernel of the mediators.
+        mediators: Z, n rows in the order of the treatments: an array (n, d), or a batch of inputs of `kernel`.
+        regularization: :math:`\lambda` of the mediators' embedding, at least 0; it is multiplied by n.
+
+    References:
+        Pearl, Causality, 2009, theorem 3.3.4; Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau,
+        Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, equation (5).
+    """
+
+    kernel: AbstractKernel
+    mediators: Points
+    regularization: Leaf
+
+    def __init__(self, kernel: AbstractKernel, mediators: Points, regularization: Leaf) -> None:
+        self.kernel = kernel
+        self.mediators = finite_arrays(mediators, "mediators")
+        self.regularization = parameter("regularization")(regularization)
+
+    def __check_init__(self) -> None:
+        """Raise ValueError if the regularization is negative."""
+        check_non_negative(self.regularization, "regularization")
+
+    def check_rows(self, num_samples: int) -> None:
+        """Raise ValueError if there is not one row of mediators per treatment."""
+        check_same_rows(num_samples, num_rows(self.mediators), "treatment", "mediators")
+
+    def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
+        """Return the product of the kernel matrices of treatments and mediators."""
+        self.check_rows(num_rows(treatment))
+        return treatment_kernel.gram(treatment) * self.kernel.gram(self.mediators)
+
+    def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
+        """Return the mediators' conditional embeddings, multiplied by means over the treatments."""
+        self.check_rows(num_rows(treatment))
+        gram = treatment_kernel.gram(treatment)
+        means = jnp.mean(gram, axis=1)
+        ridge = linalg.add_diagonal(gram, gram.shape[0] * self.regularization)
+        factor = linalg.cholesky(ridge, what="the regularized kernel matrix of the treatments")
+        return Intervention(
+            treatment_kernel, treatment, means, jnp.mean(means), self.kernel.gram(self.mediators), factor
+        )
+
+
+def num_rows(batch: Points) -> int:
+    """Return the number of rows of a batch of points."""
+    return jax.tree.leaves(batch)[0].shape[0]
+
+
+def check_samples(treatment: Points, points: Points, adjustment: AbstractAdjustment) -> None:
+    """Check that the sample is not empty, and that outcomes and adjusting variables have as many rows as treatments.
+
+    Raises:
+        ValueError: If the sample is empty, or the numbers of rows differ.
+        TypeError: If `adjustment` is not an `AbstractAdjustment`.
+    """
+    if not isinstance(adjustment, AbstractAdjustment):
+        raise TypeError(
+            "`adjustment` must be NoAdjustment(), BackDoor(kernel, covariates) or FrontDoor(kernel, mediators, "
+            f"regularization), got {type(adjustment).__name__}"
+        )
+    for leaf in jax.tree.leaves((treatment, points)):
+        if leaf.shape[:1] in ((), (0,)):
+            raise ValueError(f"`treatment` and `points` must hold at least one row, got an array of shape {leaf.shape}")
+        check_same_rows(num_rows(treatment), leaf.shape[0], "treatment", "points")
+    adjustment.check_rows(num_rows(treatment))

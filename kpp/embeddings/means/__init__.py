@@ -1,0 +1,1 @@
+"""Embeddings of distributions: means, conditional means, their inverses, and their posteriors."""

@@ -1,0 +1,263 @@
+"""Embeddings by kernel ridge regression of elements of an RKHS, and the conditional mean embedding of pairs."""
+
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+
+import abc
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from kpp import linalg
+from kpp.embeddings.means.elements import PointSections
+from kpp.embeddings.means.embedding import AbstractEmpiricalEmbedding
+from kpp.features import AbstractFeatureKernel
+from kpp.foundation.validation import check_same_rows, finite_arrays
+from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
+from kpp.linalg import DenseRidge, FeatureRidge, GramMatrix
+from kpp.runtime.memory import check_matrices
+from kpp.typing import AnyArray, Leaf, Points, RngKey
+
+_WHAT = "the regularized kernel matrix of the inputs"
+
+
+class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
+    r"""An embedding that regresses elements of its RKHS on inputs.
+
+    .. math:: \mu_q = \sum_{j=1}^N a_j(q)\, g_j, \qquad a(q) = (L + c\,\mathrm{diag}(1/r))^{-1} l(q)
+
+    :math:`g_j` are the elements that belong to N inputs, such as sections of the kernel at points. L holds the inner
+    products of the inputs, l(q) their inner products with a query, and :math:`r_j` is the number of times that input j
+    is counted. The ridge is :math:`c = \lambda \sum_j r_j`, with the regularization :math:`\lambda`. If the inputs have
+    few features, the weights take :math:`O(N q^2)` time and no matrix of all pairs of inputs is formed. Subclasses
+    define `outputs`, `num_inputs` and the three methods on inputs.
+    """
+
+    regularization: eqx.AbstractVar[Leaf]
+
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> GramMatrix:
+        """The elements :math:`g_j`."""
+
+    @property
+    @abc.abstractmethod
+    def num_inputs(self) -> int:
+        """The number of inputs, N."""
+
+    @property
+    def multiplicity(self) -> Float[Array, " N"] | None:
+        """The number of times that each input is counted, r; None if each is counted once."""
+        return None
+
+    @property
+    def ridge(self) -> Float[Array, ""]:
+        r"""The ridge c, :math:`\lambda` times the sum of the multiplicities."""
+        rows = self.num_inputs if self.multiplicity is None else jnp.sum(self.multiplicity)
+        return rows * self.regularization
+
+    def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
+        """Return the weights of the support points, (n, p), which here are those of the inputs; see `input_weights`."""
+        return self.input_weights(query)
+
+    @abc.abstractmethod
+    def _input_gram(self) -> Float[Array, "N N"]:
+        """Return L."""
+
+    @abc.abstractmethod
+    def _input_sections(self, query: Points | None) -> Float[Array, "N p"]:
+        """Return l(q) for p queries."""
+
+    @abc.abstractmethod
+    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
+        r"""Return features of queries, or of the inputs, with products l(q) and L; None if there are no features."""
+
+    def input_weights(self, query: Points | None) -> Float[Array, "N p"]:
+        """Return the weights of the inputs' elements for each query.
+
+        Args:
+            query: The p queries, one row each.
+
+        Returns:
+            The weights a(q), (N, p). They may be negative, and their sum may differ from 1.
+
+        Raises:
+            ValueError: If `query` is None.
+        """
+        if query is None:
+            raise ValueError("`query` must hold values of the condition, one row each, got None")
+        system, features = self._system(), self._input_features(query)
+        if features is not None and isinstance(system, FeatureRidge):
+            return system.weights(features)
+        return system.solve(self._input_sections(query))
+
+    def leave_one_out_losses(self) -> Float[Array, " N"]:
+        r"""Return the squared error of the prediction of each input's element from all other inputs.
+
+        .. math::
+
+            \ell_j = \bigl\|g_j - \mu^{(-j)}_{y_j}\bigr\|^2 = \frac{(A G A)_{jj}}{A_{jj}^2}, \qquad
+            A = (L + c\,\mathrm{diag}(1/r))^{-1}, \quad G_{jj'} = \langle g_j, g_{j'} \rangle
+
+        The embedding without input j has the same ridge c.
+
+        Returns:
+            The squared distances in the RKHS, (N,).
+        """
+        return self._system().leave_one_out_norms(self.outputs)
+
+    def held_out_losses(self, folds: Iterable[Int[AnyArray, " _"]]) -> Float[Array, " N"]:
+        r"""Return the squared error of the prediction of each input's element from the inputs outside its fold.
+
+        .. math:: g_i - \mu^{(-I)}_{y_i} = \sum_j \bigl[A_{II}^{-1} A_{I,\cdot}\bigr]_{ij} g_j
+
+        Args:
+            folds: Index arrays that split 0, ..., N - 1.
+
+        Returns:
+            The squared distances in the RKHS, (N,), in the order of the inputs. Matrices (N, N) are formed, also if the
+            kernel has few features.
+        """
+        inverse = DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT).inverse()
+        gram = self.outputs.gram()
+        losses = jnp.zeros(self.num_inputs, dtype=gram.dtype)
+        for fold in folds:
+            factor = linalg.cholesky(inverse[jnp.ix_(fold, fold)], what="the inverse over a fold")
+            residuals = linalg.cho_solve(factor, inverse[fold])
+            losses = losses.at[fold].set(jnp.sum((residuals @ gram) * residuals, axis=1))
+        return losses
+
+    def log_evidence(self) -> Float[Array, ""]:
+        r"""Return the log evidence of the regression, at its best amplitude.
+
+        The coordinates of :math:`y \mapsto \mu_y` in an orthonormal basis of the span of :math:`g_1, \dots, g_N` are
+        independent Gaussian processes with kernel s l, each :math:`g_j` is observed with independent noise of variance
+        :math:`s c / r_j` in each coordinate, and :math:`s = \mathrm{tr}(C^{-1} G) / N^2` maximises
+
+        .. math::
+
+            \log p = -\tfrac{N^2}{2} \log(2 \pi s) - \tfrac N2 \log\det C - \tfrac{1}{2 s} \mathrm{tr}(C^{-1} G),
+            \qquad C = L + c\,\mathrm{diag}(1/r)
+
+        In terms of the inner products G, whose covariance is :math:`C \otimes s G`, the same density is :math:`\log p -
+        \tfrac N2 \log\det G`. The additional term depends neither on the inputs nor on the regularization, and is not
+        defined if G is singular.
+
+        Returns:
+            The log evidence, a scalar. It can compare regularizations and input kernels, but not kernels of the space.
+
+        References:
+            Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021:
+            the evidence of its Bayesian conditional mean embedding, with s G as the covariance of the outputs.
+        """
+        system, count = self._system(), self.num_inputs
+        amplitude = system.trace(self.outputs) / count**2
+        return -0.5 * count * (count * (jnp.log(2 * jnp.pi * amplitude) + 1) + system.log_determinant())
+
+    def _system(self) -> DenseRidge | FeatureRidge:
+        features = self._input_features()
+        if features is not None and features.shape[1] <= self.num_inputs:
+            return FeatureRidge.create(features, self.ridge, self.multiplicity, what=_WHAT)
+        check_matrices(3, self.num_inputs, "a conditional mean embedding")
+        return DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT)
+
+    def _coordinates(self, query: Points | None) -> Float[Array, "N p"]:
+        return self.input_weights(query)
+
+
+class AbstractConditionalEmbedding(AbstractRegressionEmbedding):
+    r"""An embedding of the distribution of X given Y = y, from N values of Y with an RKHS element for X at each.
+
+    .. math:: \hat\mu_{X|y} = \sum_{j=1}^N a_j(y)\, g_j, \qquad a(y) = (l(Y, Y) + c\,\mathrm{diag}(1/r))^{-1} l(Y, y)
+
+    Subclasses have the fields `input_kernel` (l), `inputs` (Y) and `regularization`, and define `outputs`. If the
+    `input_kernel` is from `kpp.features`, its features are used.
+    """
+
+    input_kernel: eqx.AbstractVar[AbstractKernel]
+    inputs: eqx.AbstractVar[Points]
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of inputs, N."""
+        return jax.tree.leaves(self.inputs)[0].shape[0]
+
+    def _input_gram(self) -> Float[Array, "N N"]:
+        return self.input_kernel.gram(self.inputs)
+
+    def _input_sections(self, query: Points | None) -> Float[Array, "N p"]:
+        return self.input_kernel(self.inputs, query)
+
+    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
+        if not isinstance(self.input_kernel, AbstractFeatureKernel):
+            return None
+        return self.input_kernel.feature_map(self.inputs if query is None else query)
+
+
+class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
+    r"""The embedding of the distribution of Z given X = x, from a sample of pairs.
+
+    .. math:: \hat\mu_{Z|x} = \sum_i w_i(x)\, k(z_i, \cdot), \qquad w(x) = (K_X + n \lambda I)^{-1} k_X(X, x)
+
+    It is kernel ridge regression of :math:`k(Z, \cdot)` on X: it minimises
+    :math:`\frac1n \sum_i \|k(z_i, \cdot) - \mu(x_i)\|^2 + \lambda \|\mu\|^2`.
+
+    Args:
+        kernel: The kernel k of the space of the embeddings. All arguments are given by keyword.
+        input_kernel: The kernel :math:`k_X` of the condition.
+        inputs: X, the n values of the condition: an array (n, d), or a batch of inputs of `input_kernel`.
+        points: Z, the n points: an array (n, d'), or a batch of inputs of `kernel`.
+        regularization: :math:`\lambda`, at least 0; it is multiplied by n. `select_regularization` chooses it.
+
+    With an `input_kernel` of q features (`kpp.features`), at most n, the time is :math:`O(n q^2)` and no matrix (n, n)
+    is formed: :math:`w(x) = \Phi (\Phi^\top \Phi + n \lambda I)^{-1} \phi(x)`.
+
+    References:
+        Song, Huang, Smola and Fukumizu, Hilbert space embeddings of conditional distributions, 2009, equation (6);
+        Muandet et al., Kernel mean embedding of distributions, 2017, equation (4.6).
+    """
+
+    kernel: AbstractKernel
+    input_kernel: AbstractKernel
+    inputs: Points
+    points: Points
+    regularization: Leaf
+
+    def __init__(
+        self,
+        *,
+        kernel: AbstractKernel,
+        input_kernel: AbstractKernel,
+        inputs: Points,
+        points: Points,
+        regularization: Leaf,
+    ) -> None:
+        self.kernel = kernel
+        self.input_kernel = input_kernel
+        self.inputs, self.points = finite_arrays(inputs, "inputs"), finite_arrays(points, "points")
+        self.regularization = parameter("regularization")(regularization)
+
+    def __check_init__(self) -> None:
+        """Raise ValueError if the regularization is negative, or the numbers of inputs and points differ."""
+        check_non_negative(self.regularization, "regularization")
+        for leaf in jax.tree.leaves((self.inputs, self.points)):
+            if leaf.shape[:1] in ((), (0,)):
+                raise ValueError(
+                    f"`inputs` and `points` must hold at least one pair, got an array of shape {leaf.shape}"
+                )
+            check_same_rows(self.num_inputs, leaf.shape[0], "inputs", "points")
+
+    @property
+    def outputs(self) -> PointSections:
+        """The sections of the kernel at the points."""
+        return PointSections(self.kernel, self.points)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple["ConditionalMeanEmbedding", Any]]:
+        """Yield small embeddings and their queries for the conformance suite."""
+        inputs, points = jax.random.normal(rng_key, (6, 3)), jax.random.normal(rng_key, (6, 2)) + 0.3
+        kernels = {"kernel": RBF(jnp.array([0.8, 1.5])), "input_kernel": RBF(1.2)}
+        yield cls(**kernels, inputs=inputs, points=points, regularization=0.01), inputs[:3] - 0.2

@@ -1,0 +1,1 @@
+"""Tests of two samples, of independence and of conditional independence."""

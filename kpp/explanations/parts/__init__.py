@@ -1,0 +1,1 @@
+"""The methods of an explanation by topic: files, tables, pages, plots, uncertainty."""

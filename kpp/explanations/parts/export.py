@@ -1,0 +1,108 @@
+"""Explanations as ArviZ and shap objects, data frames and text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from kpp.data.tables import Schema
+from kpp.explanations.parts.uncertainty import interval, is_uncertain, standard_deviation
+from kpp.plots.intervals import IntervalKind
+from kpp.storage import arviz_data
+from kpp.storage.netcdf import encode_attrs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def to_arviz(dataset: xr.Dataset) -> Any:
+    """Return an ArviZ object; see `Explanation.to_arviz`."""
+    drawn = ("values", "base_values", "predictions", "interactions", "effects")
+    posterior = dataset[[name for name in drawn if name in dataset]]
+    if "chain" not in posterior.dims:
+        posterior = posterior.expand_dims(chain=[0], draw=[0])
+    constant = dataset[[name for name in dataset.data_vars if name not in drawn]]
+    for group in (posterior, constant):
+        group.attrs = encode_attrs(dataset.attrs)
+    return arviz_data.from_groups({"posterior": posterior, "constant_data": constant})
+
+
+def to_shap(dataset: xr.Dataset, schema: Schema, bounds: xr.DataArray | None) -> Any:
+    """Return a shap.Explanation of a dataset without draws and the bounds of its values; see `Explanation.to_shap`."""
+    try:
+        import shap
+    except ImportError as error:
+        raise ImportError("`to_shap` needs shap, which is an extra: pip install 'kpp[shap]'") from error
+    values = dataset["values"]
+    base_values = dataset["base_values"].broadcast_like(dataset["predictions"]).transpose(*dataset["predictions"].dims)
+    data = dataset["data"].values.astype(np.float64)
+    uncertainty: dict[str, np.ndarray] = {}
+    if bounds is not None:
+        ordered = bounds.transpose("bound", *values.dims).astype(np.float64)
+        uncertainty |= {f"{bound}_bounds": ordered.sel(bound=bound).values for bound in ("lower", "upper")}
+    if "standard_errors" in dataset:
+        uncertainty["error_std"] = dataset["standard_errors"].values.astype(np.float64)
+    return shap.Explanation(
+        values=values.values.astype(np.float64),
+        base_values=base_values.values.astype(np.float64),
+        data=data,
+        display_data=decoded(data, schema) if schema.levels else None,
+        feature_names=list(schema.feature_names),
+        output_names=[str(name) for name in values.coords["output"].values] if "output" in values.dims else None,
+        **uncertainty,
+    )
+
+
+def to_dataframe(dataset: xr.Dataset, schema: Schema, probability: float, kind: IntervalKind) -> pd.DataFrame:
+    """Return one row for each instance and feature (and output); see `Explanation.to_dataframe`."""
+    values = dataset["values"]
+    sample = [dim for dim in ("chain", "draw") if dim in values.dims]
+    dims = [dim for dim in values.dims if dim not in sample]
+    columns = {"value": values.mean(sample)}
+    if is_uncertain(dataset):
+        bounds = interval(dataset, probability, kind)
+        columns["std"] = standard_deviation(dataset)
+        columns["lower"] = bounds.sel(bound="lower", drop=True)
+        columns["upper"] = bounds.sel(bound="upper", drop=True)
+    if "variance_parts" in dataset:
+        parts = dataset["variance_parts"].mean(sample) ** 0.5
+        columns |= {f"std_{part}": parts.sel(part=part, drop=True) for part in parts.coords["part"].values}
+    if "effects" in dataset:
+        effects = dataset["effects"].mean(sample)
+        columns |= {str(name): effects.sel(effect=name, drop=True) for name in effects.coords["effect"].values}
+    if "standard_errors" in dataset:
+        columns["standard_error"] = dataset["standard_errors"].mean(sample)
+    coords = {dim: values.coords[dim] for dim in dims}
+    table = xr.Dataset(
+        {name: column.drop_vars(set(column.coords) - set(dims)) for name, column in columns.items()}, coords
+    )
+    shown = xr.DataArray(decoded(dataset["data"].values, schema), dims=("instance", "feature"))
+    table = table.assign(data=shown.broadcast_like(table["value"]))
+    frame = table.to_dataframe(dim_order=dims).reset_index()
+    if not schema.levels:
+        frame["data"] = frame["data"].astype(float)
+    return frame[[*dims, "data", *columns]]
+
+
+def decoded(data: np.ndarray, schema: Schema) -> np.ndarray:
+    """Return points (p, d) with codes replaced by their levels, as objects."""
+    return np.stack([np.asarray(column, dtype=object) for column in schema.decode(data).values()], axis=1)
+
+
+def describe(dataset: xr.Dataset) -> str:
+    """Return the lines of `repr(explanation)`."""
+    sizes = dataset["values"].sizes
+    shape = ", ".join(f"{dim}: {size}" for dim, size in sizes.items())
+    made = {
+        name: dataset.attrs[name]
+        for name in ("explainer", "value_function", "method", "exact", "uncertainty")
+        if name in dataset.attrs
+    }
+    how = ", ".join(f"{name}={value!r}" for name, value in made.items())
+    optional = ("covariance", "variance", "variance_parts", "interactions", "standard_errors", "effects")
+    held = [name for name in optional if name in dataset]
+    names = [str(name) for name in dataset.coords["feature"].values]
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f"Explanation({', '.join([shape, *held])})\n  features: {shown}" + (f"\n  {how}" if how else "")

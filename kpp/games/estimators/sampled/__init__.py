@@ -1,0 +1,1 @@
+"""Estimates of Shapley values from drawn coalitions or orders, and their errors."""

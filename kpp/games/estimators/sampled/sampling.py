@@ -1,0 +1,122 @@
+r"""Sampled coalitions and permutations of players.
+
+A proper coalition S of g players has the Shapley kernel's weight :math:`w(S) \propto 1 / \bigl(\binom{g}{s} s
+(g-s)\bigr)`: sizes are drawn in proportion to :math:`(g-1)/(s(g-s))`, and a coalition uniformly among those of its
+size. Each comes with its complement. Repeated draws are counted, and the coalition is valued once.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, UInt32
+
+from kpp.foundation.validation import check_rng_key
+from kpp.games.players.coalitions import from_integers, to_integers
+from kpp.runtime.memory import check_count
+from kpp.typing import RngKey
+
+# The largest number of draws per requested pair; then fewer pairs are returned, as rare ones take ever longer to draw.
+_MAX_DRAWS = 16
+
+
+def sample_coalition_pairs(
+    rng_key: RngKey, num_players: int, num_pairs: int
+) -> tuple[Bool[np.ndarray, "k g"], Int[np.ndarray, " k"]]:
+    """Draw pairs of a coalition and its complement by the Shapley kernel, until there are enough different pairs.
+
+    Args:
+        rng_key: A JAX random key.
+        num_players: g, at least 2.
+        num_pairs: The requested number of different pairs, at least 1. Fewer are returned if nearly all coalitions have
+            been drawn.
+
+    Returns:
+        One coalition of each pair, booleans of shape (k, g), and how often each pair was drawn, of shape (k,).
+
+    Raises:
+        ValueError: If there are fewer than two players, or `num_pairs` is less than 1.
+        TypeError: If `rng_key` is not a JAX random key.
+    """
+    return next(coalition_pairs_in_rounds(rng_key, num_players, [num_pairs]))
+
+
+def coalition_pairs_in_rounds(
+    rng_key: RngKey, num_players: int, nums_pairs: Sequence[int]
+) -> Iterator[tuple[Bool[np.ndarray, "k g"], Int[np.ndarray, " k"]]]:
+    """Yield for each number of pairs what `sample_coalition_pairs` returns; each time more pairs follow the same ones.
+
+    Args:
+        rng_key: A JAX random key.
+        num_players: g, at least 2.
+        nums_pairs: The requested numbers of different pairs, in ascending order.
+
+    Yields:
+        The coalitions, (k, g), and how often each was drawn, (k,).
+
+    Raises:
+        ValueError: As `sample_coalition_pairs`.
+        TypeError: As `sample_coalition_pairs`.
+    """
+    if num_players < 2 or nums_pairs[0] < 1:
+        raise ValueError(
+            f"`num_players` must be at least 2 and `num_pairs` at least 1, got {num_players} and {nums_pairs[0]}"
+        )
+    generator = numpy_generator(rng_key)
+    counts: collections.Counter[int] = collections.Counter()
+    for num_pairs in nums_pairs:
+        _draw_pairs(generator, counts, num_players, num_pairs)
+        yield from_integers(counts, num_players), np.array(list(counts.values()))
+
+
+def _draw_pairs(
+    generator: np.random.Generator, counts: collections.Counter[int], num_players: int, num_pairs: int
+) -> None:
+    """Count drawn pairs until so many are different, or nearly all have been drawn."""
+    full, missing = 2**num_players - 1, num_pairs - len(counts)
+    for _ in range(_MAX_DRAWS):
+        for integer in to_integers(_draw_coalitions(generator, num_players, missing)):
+            counts[min(integer, full - integer)] += 1
+            if len(counts) == num_pairs:
+                return
+
+
+def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int) -> Int[np.ndarray, "k g"]:
+    """Draw permutations of the players, uniformly.
+
+    Args:
+        rng_key: A JAX random key.
+        num_players: g.
+        num_permutations: k.
+
+    Returns:
+        The permutations, of shape (k, g): entry s is the player that joins after s others.
+
+    Raises:
+        TypeError: If `rng_key` is not a JAX random key.
+    """
+    check_count(num_permutations, "num_permutations", 2 * num_players)
+    return np.argsort(numpy_generator(rng_key).random((num_permutations, num_players)), axis=1)
+
+
+def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws: int) -> Bool[np.ndarray, "k g"]:
+    sizes = np.arange(1, num_players)
+    weights = 1.0 / (sizes * (num_players - sizes))
+    quantiles = (generator.permutation(num_draws) + generator.random()) / num_draws  # evenly spread, in random order
+    drawn = sizes[np.searchsorted(np.cumsum(weights)[:-1] / weights.sum(), quantiles)]
+    ranks = np.argsort(np.argsort(generator.random((num_draws, num_players)), axis=1), axis=1)
+    return ranks < drawn[:, None]
+
+
+def numpy_generator(rng_key: RngKey | None) -> np.random.Generator:
+    """Return NumPy's generator, seeded by a JAX key: the number of draws is not known in advance, as JAX requires."""
+    return np.random.default_rng(np.asarray(_draw_seed(check_rng_key(rng_key))))
+
+
+@jax.jit
+def _draw_seed(rng_key: RngKey) -> UInt32[Array, "4"]:
+    return jax.random.bits(rng_key, (4,), dtype=jnp.uint32)

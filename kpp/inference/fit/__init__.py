@@ -1,0 +1,1 @@
+"""The fit: draws, its groups for ArviZ, and its file."""

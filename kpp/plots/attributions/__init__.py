@@ -1,0 +1,1 @@
+"""Plots of the values of an explanation."""

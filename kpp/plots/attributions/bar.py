@@ -1,0 +1,70 @@
+"""Bars: how important each feature is over all instances, with credible intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from kpp.plots import _colors, _parts
+from kpp.plots.attributions.importance import importance_order, mean_absolute
+from kpp.plots.intervals import IntervalKind, check_probability, credible_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def bar(
+    values: xr.DataArray,
+    *,
+    probability: float = 0.9,
+    kind: IntervalKind = "eti",
+    max_features: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Plot the mean absolute contribution of each feature.
+
+    With draws the importance :math:`I_j = \frac1p \sum_i |\phi_{ij}|` is computed in each draw; the bar is its
+    posterior mean and the line its interval.
+
+    Args:
+        values: Contributions, ([chain, draw,] instance, feature).
+        probability: The probability of the intervals.
+        kind: Their kind, "eti" or "hdi".
+        max_features: How many rows; the last sums up the remaining features.
+        ax: Where to draw; a new figure by default.
+
+    Returns:
+        The axis.
+    """
+    check_probability(probability, kind)
+    values = _parts.check_dims(values, "values", ("instance", "feature"))
+    importance = mean_absolute(values)
+    shown, rest = _parts.with_rest(importance_order(importance), max_features)
+    names = _parts.names_of(values)
+    labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
+    importance = _with_rest(importance, shown, rest)
+    height = _parts.average(importance).values
+    ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
+    rows = np.arange(len(labels))
+    ax.barh(rows, height, height=0.62, color=_colors.NEGATIVE, alpha=0.85)
+    bounds = credible_interval(importance, probability, kind) if _parts.has_draws(importance) else None
+    ends = height
+    if bounds is not None:
+        ax.hlines(rows, bounds.values[:, 0], bounds.values[:, 1], color=_colors.ink(), linewidth=1.8)
+        ends = bounds.values[:, 1]
+    for row, (mean, end) in enumerate(zip(height, ends, strict=True)):
+        ax.annotate(_parts.number(mean), (end, row), (5, 0), textcoords="offset points", va="center", fontsize="small")
+    ax.margins(x=0.12)
+    ax.set_xlim(left=0.0)
+    _parts.feature_rows(ax, labels)
+    _parts.label_x(ax, "mean absolute contribution", None if bounds is None else bounds.attrs)
+    return ax
+
+
+def _with_rest(importance: xr.DataArray, shown: np.ndarray, rest: np.ndarray) -> xr.DataArray:
+    kept = importance.isel(feature=shown).drop_vars("feature", errors="ignore")
+    if not len(rest):
+        return kept
+    return xr.concat([kept, importance.isel(feature=rest).sum("feature").expand_dims("feature")], dim="feature")

@@ -1,0 +1,108 @@
+"""Beeswarm: every contribution of every feature, colored by the value of the feature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from kpp.plots import _colors, _parts
+from kpp.plots.attributions.importance import importance_order, mean_absolute
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BINS = 80  # points in the same bin of the horizontal axis are separated
+_STEP = 0.07  # between two points of a bin, in rows
+_HEIGHT = 0.38  # the largest offset, in rows: below 1/2, so that rows do not overlap
+
+
+def beeswarm(
+    values: xr.DataArray,
+    data: xr.DataArray | None = None,
+    *,
+    intervals: xr.DataArray | None = None,
+    max_features: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot one point for each instance and feature, the features in the order of `bar`.
+
+    A scale of colors runs from the 5th to the 95th percentile of each feature.
+
+    Args:
+        values: Contributions, ([chain, draw,] instance, feature); draws are shown by their mean.
+        data: Values of the features, (instance, feature), for the colors; gray without, and where they are NaN, as
+            for a category, whose codes have no order.
+        intervals: Bounds (instance, feature, bound) from `credible_interval`, drawn as thin lines.
+        max_features: How many rows; the last sums up the remaining features.
+        ax: Where to draw; a new figure by default.
+
+    Returns:
+        The axis.
+    """
+    values = _parts.check_dims(values, "values", ("instance", "feature"))
+    shown, rest = _parts.with_rest(importance_order(mean_absolute(values)), max_features)
+    values = _parts.average(values)
+    names = _parts.names_of(values)
+    labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
+    ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
+    ax.axvline(0.0, color=_colors.FAINT, linewidth=1.0, zorder=0)
+    table = (
+        np.full(values.shape, np.nan) if data is None else data.transpose("instance", "feature").values.astype(float)
+    )
+    columns = [None if np.isnan(table[:, j]).any() else table[:, j] for j in shown]
+    for row, (j, column) in enumerate(zip(shown, columns, strict=True)):
+        bounds = None if intervals is None else intervals.transpose("instance", "feature", "bound").values[:, j]
+        _draw_row(ax, row, values.values[:, j], column, bounds)
+    if len(rest):
+        _draw_row(ax, len(shown), values.values[:, rest].sum(axis=1), None, None)
+    _parts.feature_rows(ax, labels)
+    _parts.label_x(ax, "contribution to the prediction", None if intervals is None else intervals.attrs)
+    if any(column is not None for column in columns):
+        _add_colorbar(ax, some_gray=any(column is None for column in columns))
+    return ax
+
+
+def _draw_row(ax: Axes, row: int, x: np.ndarray, column: np.ndarray | None, bounds: np.ndarray | None) -> None:
+    from matplotlib.colors import ListedColormap
+
+    y = row + _spread(x)
+    if bounds is not None:
+        ax.hlines(y, bounds[:, 0], bounds[:, 1], color=_colors.WHISKER, linewidth=0.7, zorder=1)
+    colors = np.full(x.shape, 0.5) if column is None else _rescaled(column)
+    colormap = ListedColormap([_colors.NEUTRAL]) if column is None else _colors.value_colormap()
+    many = len(x) > 2000
+    ax.scatter(x, y, s=14, c=colors, cmap=colormap, vmin=0.0, vmax=1.0, linewidths=0, zorder=2, rasterized=many)
+
+
+def _spread(x: np.ndarray) -> np.ndarray:
+    """Return vertical offsets that separate points with nearly the same x, alternating above and below."""
+    width = np.ptp(x)
+    bins = np.round(_BINS * (x - x.min()) / (width if width > 0 else 1.0)).astype(int)
+    order = np.argsort(bins, kind="stable")
+    place = np.empty(len(x), dtype=int)
+    place[order] = np.arange(len(x)) - np.searchsorted(bins[order], bins[order])
+    offsets = np.where(place % 2 == 1, (place + 1) // 2, -(place // 2))
+    return offsets * min(_STEP, _HEIGHT / max(1, np.abs(offsets).max()))
+
+
+def _rescaled(column: np.ndarray) -> np.ndarray:
+    """Return values between 0 and 1, the 5th and the 95th percentile at the ends; a constant is in the middle."""
+    low, high = _colors.percentile_range(column)
+    return np.clip((column - low) / (high - low), 0.0, 1.0)
+
+
+def _add_colorbar(ax: Axes, some_gray: bool) -> None:
+    from matplotlib.cm import ScalarMappable
+
+    mappable = ScalarMappable(cmap=_colors.value_colormap())
+    bar = ax.figure.colorbar(mappable, ax=ax, aspect=30, pad=0.02, ticks=[0.0, 1.0])
+    low, high = bar.ax.set_yticklabels(
+        ["low\n\u2264 5th\npercentile", "high\n\u2265 95th\npercentile"], fontsize="small"
+    )
+    low.set_verticalalignment("bottom")
+    high.set_verticalalignment("top")
+    bar.ax.tick_params(length=0)
+    bar.set_label("value of the feature" + some_gray * "\n(gray: not a number)", labelpad=-30)
+    bar.outline.set_visible(False)

@@ -1,0 +1,1 @@
+"""How programs run: threads, processes, signals, memory, blocks of work, random keys, and whole files."""
