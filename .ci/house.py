@@ -24,7 +24,9 @@ not exported    different names that models and plugins import from a module of 
                 (`kpp.games.batching`), not from an `__init__`, from a module directly below `kpp`, from a module of a
                 folder directly below `kpp` whose `__init__` hands out nothing, or from a module that an `__init__`
                 hands out as a whole
-exported names  different names that the `__init__`s of a group of packages hand out, modules not counted
+exported names  different names that the `__init__`s of a group of packages hand out, modules and names with an
+                underscore not counted; a name handed out twice counts once. A `toolkit.py` is a second door, for
+                authors of models and plugins, with a line of its own
 widest sheet    the largest number of rooms directly below one folder, other than `kpp` itself
 class depth     the longest chain of base classes within the project
 __all__         files with `__all__` that are no `__init__`
@@ -34,7 +36,10 @@ text patterns   matches in docstrings, comments and messages (string literals) o
                 docs/, README.md and CHANGELOG.md; a line break counts as a space. `--list` shows the places.
 
 `--list NAME` (any, abstract, arrows, chain, cycles, exports, or the name of a text pattern) prints the places instead
-of the table. `--picture FILE` draws the house, `--check` says whether the picture is the current one.
+of the table. `--pictures FOLDER` draws the house: `house.svg` shows its bands with their lines, `house_BAND.svg` the
+rooms of one band, `house_all.svg` all rooms. `--check` says whether the pictures are the current ones. The bands stand
+in the block
+"import-order" of docs/explanation/architecture.md.
 """
 
 from __future__ import annotations
@@ -46,13 +51,13 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeGuard, TypeVar
 
 import networkx as nx
-from house_picture import draw
+from house_picture import TITLES, draw
 
 Row = tuple[str, str]  # a line of the table: the measure and its value
 Node = TypeVar("Node", bound=str | tuple[str, str])
@@ -134,8 +139,8 @@ class House:
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     def is_door(self, name: str) -> bool:
-        """Return whether a dotted name is that of an `__init__`."""
-        return name in self.files and self.files[name].name == "__init__.py"
+        """Return whether a dotted name is that of an `__init__` or of a toolkit."""
+        return name in self.files and self.files[name].name in ("__init__.py", "toolkit.py")
 
     def hands_out(self, name: str) -> bool:
         """Return whether the `__init__` of a module's package hands out the module: `from a import b as b`."""
@@ -146,6 +151,14 @@ class House:
             for node in found
             for alias in node.names
         )
+
+    @functools.cached_property
+    def bands(self) -> dict[str, str]:
+        """Room of the core -> its band; the bands stand in the order of the page, lowest first."""
+        page = (self.root / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+        block = re.search(r"```text import-order\n(.*?)```", page, re.DOTALL)
+        parts = re.split(r"^\[(\w+)\]$", block[1] if block else "", flags=re.MULTILINE)
+        return {room: band for band, rooms in zip(parts[1::2], parts[2::2], strict=True) for room in rooms.split()}
 
     def below(self, prefix: str) -> Iterator[str]:
         """Iterate over the dotted names of a package and all its files."""
@@ -484,10 +497,12 @@ def layout_rows(house: House, folders: Iterable[str]) -> Iterator[Row]:
 
 def export_rows(house: House) -> Iterator[Row]:
     """Exported names, widest sheet, class depth, and `__all__` outside of an `__init__`."""
+    toolkits = {door for door in house.exports if door.endswith(".toolkit")}
     for top in ("all", "kpp", "kpp.gp"):
-        doors = {door: names for door, names in house.exports.items() if top == "all" or within(door, top)}
-        yield f"exported names, {top}", f"{len({(door, name) for door, names in doors.items() for name in names})}"
-    widest = max(house.exports.keys() - {"kpp"}, key=lambda door: (len(house.rooms(door)), door))
+        yield f"exported names, {top}", f"{len(handed_out(house, house.exports.keys() - toolkits, top))}"
+    yield "names of toolkits", f"{len(handed_out(house, toolkits, 'all'))}"
+    yield "rooms in kpp", f"{len(house.rooms('kpp'))}"
+    widest = max(house.exports.keys() - toolkits - {"kpp"}, key=lambda door: (len(house.rooms(door)), door))
     yield "widest sheet", f"{len(house.rooms(widest))} ({widest})"
     deepest = max(house.classes, key=lambda key: house.depth(*key))
     yield "class depth", f"{house.depth(*deepest)} ({'.'.join(deepest)})"
@@ -495,6 +510,13 @@ def export_rows(house: House) -> Iterator[Row]:
         name for name, tree in house.trees.items() if not house.is_door(name) and "__all__" in names_assigned(tree)
     ]
     yield "files with __all__, not an __init__", f"{len(listed)}"
+
+
+def handed_out(house: House, doors: Iterable[str], top: str) -> set[tuple[str, str]]:
+    """Return what some doors within a package hand out, as pairs of the defining file and the name."""
+    found = [(door, name) for door in doors if top == "all" or within(door, top) for name in house.exports[door]]
+    ours = [(house.defining_file(door, name), name) for door, name in found if not name.startswith("_")]
+    return {(file, name) for file, name in ours if file in house.files}
 
 
 def within(name: str, package: str) -> bool:
@@ -596,9 +618,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the repository")
     parser.add_argument("--folder", action="append", help="a package whose rooms to count; may be repeated")
     parser.add_argument("--list", choices=names, metavar="NAME", help=f"print places: {', '.join(names)}")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the house as an SVG picture")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the house as SVG pictures")
     parser.add_argument(
-        "--check", action="store_true", help="compare the picture (docs/pictures/house.svg) instead of drawing it"
+        "--check", action="store_true", help="compare the pictures (in docs/pictures) instead of drawing them"
     )
     return parser.parse_args()
 
@@ -608,9 +630,9 @@ def main() -> int:
     arguments = parse_arguments()
     house = House(arguments.root.resolve())
     folders = arguments.folder or ["models/kpp_models"]
-    if arguments.picture or arguments.check:
-        path = arguments.picture or house.root / "docs" / "pictures" / "house.svg"
-        return check_picture(house, path) if arguments.check else write_picture(house, path)
+    if arguments.pictures or arguments.check:
+        folder = arguments.pictures or house.root / "docs" / "pictures"
+        return check_pictures(house, folder) if arguments.check else write_pictures(house, folder)
     if arguments.list:
         print(*places(house, arguments.list, folders), sep="\n")
         return 0
@@ -626,41 +648,101 @@ def main() -> int:
     return 0
 
 
-def parts(house: House) -> nx.DiGraph:
-    """Return the graph of the picture: what stands directly below the core and below the models, and the plugins."""
+def parts(house: House, part: Callable[[str, str], tuple[str, str] | None]) -> nx.DiGraph:
+    """Return a graph of imports between parts.
 
-    def part(name: str) -> tuple[str, str]:
+    Args:
+        house: The house.
+        part: Gives the ground and the name of the part of a file, by its package and the room in it; None for a file
+            that is not shown.
+    """
+
+    def place(name: str) -> tuple[str, str] | None:
         top, *below = name.split(".")
-        folder = house.packages[top]
-        if top != "kpp" and folder.parent.name == "plugins":
-            return "plugins", top.removeprefix("kpp_")
-        room = below[0] if below else "__init__"
-        return "core" if top == "kpp" else "models", f"{room}/" if house.is_door(f"{top}.{room}") else room
+        return part(top, below[0]) if below else None
 
-    known = {name: part(name) for name in house.files if part(name)[1] != "__init__"}
+    known = {name: found for name in house.files if (found := place(name))}
     used = [found for found in house.imports if found.kind != "type" and {found.importer, found.target} <= known.keys()]
-    pairs = [(known[found.importer], known[found.target]) for found in used]
-    graph = graph_of(set(known.values()), pairs)
+    graph = graph_of(set(known.values()), [(known[found.importer], known[found.target]) for found in used])
     if cycles(graph):
         raise SystemExit(f"a house with import cycles between its parts cannot be drawn: {cycles(graph)}")
     return graph
 
 
-def write_picture(house: House, path: Path) -> int:
-    """Draw the house into a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(draw(parts(house)), encoding="utf-8")
+def sized(house: House, graph: nx.DiGraph, names: Mapping[tuple[str, str], Iterable[str]]) -> nx.DiGraph:
+    """Return a graph whose parts tell their lines that are not blank: `kernels/ 3.1k`."""
+    lines = {node: sum(count_lines(house.sources[file]).full for file in files) for node, files in names.items()}
+    return nx.relabel_nodes(graph, {node: (node[0], f"{node[1]} {lines[node] / 1000:.1f}k") for node in graph})
+
+
+def pictures(house: House) -> dict[str, str]:
+    """Return the pictures of the house by their file names."""
+
+    def ground(top: str) -> str:
+        return "plugins" if house.packages[top].parent.name == "plugins" else "models"
+
+    def room_of(top: str, room: str) -> str:
+        return f"{room}/" if house.is_door(f"{top}.{room}") else room
+
+    def everywhere(top: str, room: str) -> tuple[str, str]:
+        if top == "kpp":
+            return "core", room_of(top, room)
+        return (ground(top), top.removeprefix("kpp_") if ground(top) == "plugins" else room_of(top, room))
+
+    def band(top: str, room: str) -> tuple[str, str]:
+        return ("core", house.bands[room]) if top == "kpp" else (ground(top), top)
+
+    def within_band(name: str) -> Callable[[str, str], tuple[str, str] | None]:
+        def part(top: str, room: str) -> tuple[str, str] | None:
+            shown = house.bands[room] == name if top == "kpp" else top == name
+            return ("core", room_of(top, room)) if shown else None
+
+        return part
+
+    def sheet(part: Callable[[str, str], tuple[str, str] | None], titles: Mapping[str, str] = TITLES) -> str:
+        names: dict[tuple[str, str], list[str]] = {}
+        for name in house.files:
+            top, *below = name.split(".")
+            if below and (node := part(top, below[0])):
+                names.setdefault(node, []).append(name)
+        return draw(sized(house, parts(house, part), names), titles)
+
+    bands = {name: f"{name} (kpp)" for name in dict.fromkeys(house.bands.values())} | {
+        "kpp_models": "models (kpp_models)"
+    }
+    return {
+        "house.svg": sheet(band),
+        "house_all.svg": draw(parts(house, everywhere)),
+        **{f"house_{name}.svg": sheet(within_band(name), {"core": title}) for name, title in bands.items()},
+    }
+
+
+def write_pictures(house: House, folder: Path) -> int:
+    """Draw the house into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pictures(house).items():
+        (folder / name).write_text(text, encoding="utf-8")
     return 0
 
 
-def check_picture(house: House, path: Path) -> int:
-    """Return 1, with a message, if a picture is not the current one."""
-    current = path.exists() and path.read_text(encoding="utf-8") == draw(parts(house))
-    if not current:
+def without_sizes(picture: str) -> str:
+    """Return a picture without the sizes, which change with nearly every line of code."""
+    return re.sub(r" \d+\.\dk<", "<", picture)
+
+
+def check_pictures(house: House, folder: Path) -> int:
+    """Return 1, with a message, if a picture is not the current one but for the sizes."""
+    old = [
+        name
+        for name, text in pictures(house).items()
+        if not (folder / name).exists() or without_sizes((folder / name).read_text("utf-8")) != without_sizes(text)
+    ]
+    if old:
         print(
-            f"{path} is not the current picture; run `.venv/bin/python .ci/house.py --picture {path}`", file=sys.stderr
+            f"not the current pictures: {', '.join(old)}; run `.venv/bin/python .ci/house.py --pictures {folder}`",
+            file=sys.stderr,
         )
-    return int(not current)
+    return int(bool(old))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Draw the rooms of a house and the imports between them as an SVG picture: three bands, floors, arrows downward.
+"""Draw the rooms of a house and the imports between them as an SVG picture: up to three grounds, arrows downward.
 
 The picture depends on the graph alone, to the last byte, so that a test can compare it; `fsum`, as `sum` adds floats in
-another way since Python 3.12. Arrows that follow from others
-are left out, and arrows over several floors that lead to the same room join on their way.
+another way since Python 3.12. Arrows that follow from others are left out, and arrows over several floors that lead to
+the same room join on their way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from bisect import bisect, insort
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from math import fsum
 
@@ -48,11 +48,13 @@ class Plan:
         level: The floor of each room.
         floors: The stops of each floor, lowest floor first, from left to right.
         steps: The arrows, cut at each floor; each leads from a stop to one on the next lower floor.
+        titles: What is written on the ground of each band.
     """
 
     level: Mapping[Room, int]
     floors: list[list[Stop]]
     steps: list[tuple[Stop, Stop]]
+    titles: Mapping[str, str] = field(default_factory=lambda: TITLES)
 
     def is_room(self, stop: Stop) -> bool:
         """Return whether a stop is a room, not a waypoint."""
@@ -73,9 +75,9 @@ class Plan:
         return [band for band in FILLS if any(room[0] == band for room in self.level)]
 
 
-def draw(graph: nx.DiGraph) -> str:
+def draw(graph: nx.DiGraph, titles: Mapping[str, str] = TITLES) -> str:
     """Return the picture of an acyclic graph of rooms in which no room of the core imports one of another band."""
-    plan = tidy(make_plan(nx.transitive_reduction(graph)))
+    plan = tidy(replace(make_plan(nx.transitive_reduction(graph)), titles=titles))
     return svg(plan, place(plan))
 
 
@@ -266,7 +268,7 @@ def panel(plan: Plan, band: str) -> str:
         f'<rect x="{left - MARGIN:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="12" '
         f'fill="{FILLS[band]}"/>'
         f'<text x="{left - 4:.1f}" y="{top + 21:.1f}" font-size="15" font-weight="bold" fill="{PALE}">'
-        f"{TITLES[band]}</text>"
+        f"{plan.titles[band]}</text>"
     )
 
 

@@ -15,26 +15,16 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from kpp import registry
-from kpp.conversion import as_explainable, is_foreign
+from kpp.conversion.toolkit import as_explainable, is_foreign
 from kpp.data.tables import Schema, as_table, is_table
-from kpp.explanations import (
-    AbstractExplainer,
-    AbstractPointsExplainer,
-    EstimatorFunction,
-    Explanation,
-    Inputs,
-    Requirement,
-    fit_of,
-    fitted_schema,
-    is_estimator,
-    read_rows,
-    schema_of,
-)
+from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, EstimatorFunction, Explanation, Inputs
 from kpp.explanations.named_functions import NamedFunction
+from kpp.explanations.toolkit import Requirement, fit_of, fitted_schema, is_estimator, read_rows, schema_of
 from kpp.features import landmarks
 from kpp.foundation.arguments import guard_exports
 from kpp.games import AbstractValueFunction
-from kpp.lazy import explain_blocks, is_chunked
+from kpp.lazy.assembly import explain_blocks
+from kpp.lazy.blocks import is_chunked
 from kpp.runtime.forks import refuse_forked_process
 from kpp.runtime.programs import release_programs
 from kpp.typing import RngKey

@@ -80,7 +80,7 @@ def declared_layers() -> list[list[str]]:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     block = re.search(r"```text import-order\n(.*?)```", page, re.DOTALL)
     assert block, "docs/explanation/architecture.md must hold a fenced block `text import-order`"
-    return [line.split() for line in block[1].splitlines()]
+    return [line.split() for line in block[1].splitlines() if not line.startswith("[")]
 
 
 def area(path: Path) -> str:

@@ -40,6 +40,7 @@ FILES = {
         '    raise ValueError(f"`x` is no\\nnumber, got {x}, whatever")\n    kpp.explain(x)\n'
     ),
     "plugins/kpp_plugin/other.py": "from kpp_plugin.rule import run\nclass Other: ...\n",
+    "docs/explanation/architecture.md": "```text import-order\n[low]\nbase kernels\n[high]\ntop\n```\n",
     "docs/page.md": "There is no end. One target\na bag, and one or a draw.\n",
 }
 
@@ -138,20 +139,27 @@ def test_text_patterns(project: Path, run: Run):
     assert run(project, "--list", "one a").startswith("docs/page.md:1 ")
 
 
-def test_the_picture_shows_each_part_and_is_checked(tmp_path: Path, run: Run):
+def test_the_pictures_show_each_part_and_are_checked(tmp_path: Path, run: Run):
     project = write(tmp_path)
     (project / "models/kpp_models/tables.py").write_text("def mean(x): ...\n")
-    picture = project / "docs" / "pictures" / "house.svg"
+    folder = project / "docs" / "pictures"
     run(project, "--check", status=1)
-    run(project, "--picture", str(picture))
-    first = picture.read_bytes()
-    labels = re.findall(r'text-anchor="middle">([^<]*)<', first.decode())
-    assert sorted(labels) == ["base", "kernels/", "model", "plugin", "tables", "top"]
-    assert first.count(b"marker-end") == 5
+    run(project, "--pictures", str(folder))
+    first = {path.name: path.read_text() for path in folder.iterdir()}
+    labels = {name: sorted(re.findall(r'text-anchor="middle">([^<]*)<', text)) for name, text in first.items()}
+    assert labels == {
+        "house.svg": ["high 0.0k", "kpp_models 0.0k", "kpp_plugin 0.0k", "low 0.0k"],
+        "house_all.svg": ["base", "kernels/", "model", "plugin", "tables", "top"],
+        "house_high.svg": ["top 0.0k"],
+        "house_low.svg": ["base 0.0k", "kernels/ 0.0k"],
+        "house_kpp_models.svg": ["model 0.0k", "tables 0.0k"],
+    }
+    assert first["house_all.svg"].count("marker-end") == 5
     run(project, "--check")
-    picture.unlink()
-    run(project, "--picture", str(picture))
-    assert picture.read_bytes() == first
+    (folder / "house_low.svg").unlink()
+    run(project, "--check", status=1)
+    run(project, "--pictures", str(folder))
+    assert first == {path.name: path.read_text() for path in folder.iterdir()}
 
 
 # The layout of this project itself; the numbers are the bars of the redesign.
@@ -181,5 +189,5 @@ def test_the_house_stays_as_it_was_built(measures: dict[str, str], measure: str,
     assert float(measures[measure].split()[0]) <= most
 
 
-def test_the_picture_of_the_house_is_the_current_one(root: Path, run: Run):
-    run(root, "--picture", str(root / "docs" / "pictures" / "house.svg"), "--check")
+def test_the_pictures_of_the_house_are_the_current_ones(root: Path, run: Run):
+    run(root, "--check")

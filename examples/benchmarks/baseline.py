@@ -25,7 +25,8 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import StandardScaler
 
 import kpp
-from kpp.games import Baseline, choose_method, shapley_values
+from kpp.games import Baseline, shapley_values
+from kpp.games.toolkit import choose_method
 
 HEADER = f"{'data':<14} {'n x d':>8} {'method':<12} {'kpp':>11} {'shapiq':>11} {'faster':>8} {'largest difference':>19}"
 # The rounding error of values whose largest is 1: shapiq adds up elementary symmetric polynomials of both signs.

@@ -26,7 +26,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 import kpp
-from kpp.gp import GaussianProcessMarginal, IterativeSettings, IterativeSystem, iterative_log_density
+from kpp.gp import GaussianProcessMarginal, IterativeSettings
+from kpp.gp.toolkit import IterativeSystem, iterative_log_density
 from kpp.kernels import RBF
 from kpp_models import GPRegression
 

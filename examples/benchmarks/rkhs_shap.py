@@ -25,7 +25,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import StandardScaler
 
 import kpp
-from kpp.games import Interventional, choose_method
+from kpp.games import Interventional
+from kpp.games.toolkit import choose_method
 
 REASON = """
 KernelExplainer's errors are the largest over the explained points, in percent of the largest exact value. By default it

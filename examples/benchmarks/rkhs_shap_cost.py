@@ -22,7 +22,8 @@ import jax
 import numpy as np
 
 import kpp
-from kpp.games import AbstractValueFunction, Interventional, Observational, choose_method, shapley_values
+from kpp.games import AbstractValueFunction, Interventional, Observational, shapley_values
+from kpp.games.toolkit import choose_method
 from kpp.kernels import RBF
 
 # The game, points of the function n, background points m, features d.

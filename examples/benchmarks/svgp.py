@@ -26,7 +26,8 @@ import numpyro.distributions as dist
 from scipy import special, stats
 
 import kpp
-from kpp.gp import GaussianLikelihood, SoftmaxLikelihood, k_means_centres
+from kpp.gp import GaussianLikelihood, SoftmaxLikelihood
+from kpp.gp.toolkit import k_means_centres
 from kpp.kernels import RBF
 from kpp_models import GeneralizedGP, MultiLatentGP
 

@@ -40,7 +40,8 @@ import kpp
 from kpp import Explanation, RKHSFunction
 from kpp.games import Observational
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Preferential
-from kpp.preferences import ItemFunction, Matches, row_sums
+from kpp.preferences import ItemFunction, Matches
+from kpp.preferences.toolkit import row_sums
 from kpp_models import PreferenceGP, PreferenceLogistic, spectral_rankability
 from kpp_pref_shap import PreferentialContext, PreferentialItems, PrefShap
 from kpp_rkhs_shap import RKHSShap

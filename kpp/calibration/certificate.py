@@ -33,23 +33,15 @@ from tqdm import tqdm
 from kpp.api import ExplainRequest
 from kpp.calibration.simulation import simulate
 from kpp.data.tables import Schema
-from kpp.explanations import fit_of
+from kpp.explanations.toolkit import fit_of
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import between, check_type, count, one_of
 from kpp.foundation.wording import duration
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    AbstractGPModel,
-    GaussianLikelihood,
-    condition_on_values,
-    draw_gaussian,
-    draw_joint,
-    held_out_law,
-    moments_in_blocks,
-    prior_factor,
-)
+from kpp.gp import AbstractGPModel, GaussianLikelihood, condition_on_values
+from kpp.gp.toolkit import draw_gaussian, draw_joint, held_out_law, moments_in_blocks, prior_factor
 from kpp.inference import Fit
-from kpp.lazy import map_numbers
+from kpp.lazy.tasks import map_numbers
 from kpp.linalg import solve_lower
 from kpp.posteriors import GPPosterior
 from kpp.priors import prior_sites

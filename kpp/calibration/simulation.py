@@ -21,7 +21,7 @@ from scipy import stats
 
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import as_finite_array, count
-from kpp.lazy import map_numbers
+from kpp.lazy.tasks import map_numbers
 from kpp.runtime.batching import even_size
 from kpp.runtime.handler_stack import separate_threads
 from kpp.runtime.memory import check_count

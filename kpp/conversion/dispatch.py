@@ -7,7 +7,7 @@ from typing import Any
 
 from kpp import registry
 from kpp.conversion.converter import AbstractConverter
-from kpp.explanations import is_fit
+from kpp.explanations.toolkit import is_fit
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 

@@ -24,7 +24,6 @@ from kpp.embeddings.means.quadrature_posterior import QuadraturePosterior as Qua
 from kpp.embeddings.means.quadrature_posterior import bayesian_quadrature as bayesian_quadrature
 from kpp.embeddings.means.quantiles import interventional_cdf as interventional_cdf
 from kpp.embeddings.means.quantiles import interventional_quantiles as interventional_quantiles
-from kpp.embeddings.means.regularization import SelectedRegularization as SelectedRegularization
 from kpp.embeddings.means.regularization import select_regularization as select_regularization
 from kpp.embeddings.tests.conditional_independence import IndependenceTest as IndependenceTest
 from kpp.embeddings.tests.conditional_independence import (

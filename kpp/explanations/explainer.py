@@ -29,7 +29,8 @@ from kpp.explanations.predictors import (
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
-from kpp.games import Players, as_players
+from kpp.games import as_players
+from kpp.games.toolkit import Players
 from kpp.runtime.batching import call_in_chunks
 from kpp.typing import RngKey
 

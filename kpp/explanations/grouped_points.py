@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.data.tables import Schema
-from kpp.games import Players
+from kpp.games.toolkit import Players
 from kpp.typing import AnyArray
 
 

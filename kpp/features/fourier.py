@@ -12,18 +12,8 @@ from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
 from kpp.foundation.supports import is_prior
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    Matern,
-    Matern12,
-    Matern32,
-    Matern52,
-    check_non_negative,
-    check_positive,
-    parameter,
-    point_rows,
-)
+from kpp.kernels import RBF, AbstractKernel, Matern, Matern12, Matern32, Matern52, check_non_negative, parameter
+from kpp.kernels.toolkit import check_positive, point_rows
 from kpp.runtime.memory import check_count
 from kpp.runtime.random import standard_normal
 from kpp.typing import Leaf, RngKey

@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
 from kpp.foundation.validation import as_finite_array, as_points, count, is_concrete
-from kpp.kernels import RBF, AbstractKernel, Matern, Matern12, Matern32, Matern52, Periodic, check_positive
+from kpp.kernels import RBF, AbstractKernel, Matern, Matern12, Matern32, Matern52, Periodic
 from kpp.kernels.parameters import per_feature, scalar
+from kpp.kernels.toolkit import check_positive
 from kpp.typing import AnyArray, Leaf, Numbers, RngKey
 
 # The smoothness of each Matern kernel in closed form.

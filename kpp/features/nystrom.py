@@ -14,7 +14,8 @@ from kpp import linalg
 from kpp.features.base import AbstractFeatureKernel
 from kpp.foundation.validation import as_finite_array
 from kpp.functions import RKHSFunction
-from kpp.kernels import RBF, AbstractKernel, point_rows
+from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels.toolkit import point_rows
 from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
 
 

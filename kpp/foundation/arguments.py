@@ -169,8 +169,8 @@ def guard_exports(namespace: dict[str, Any]) -> None:
 def handed_out(namespace: Mapping[str, Any]) -> list[str]:
     """Return the names that a package or module hands out.
 
-    They are those of ``__all__``; without it, the public names of a package, or the public classes and functions that a
-    module defines.
+    They are those of ``__all__``; without it, the public names of a package or of its toolkit, or the public classes
+    and functions that a module defines.
 
     Args:
         namespace: Its ``vars()``.
@@ -178,9 +178,9 @@ def handed_out(namespace: Mapping[str, Any]) -> list[str]:
     if "__all__" in namespace:
         return list(namespace["__all__"])
     public = {name: value for name, value in namespace.items() if not name.startswith("_")}
-    if "__path__" in namespace:
-        return list(public)
     home = namespace["__name__"]
+    if "__path__" in namespace or home.endswith(".toolkit"):
+        return list(public)
     return [name for name, value in public.items() if callable(value) and getattr(value, "__module__", "") == home]
 
 

@@ -2,26 +2,19 @@
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
-from kpp.games.covariance.shapley_covariance import shapley_root as shapley_root
 from kpp.games.estimators.asymmetric import asymmetric_shapley_values as asymmetric_shapley_values
-from kpp.games.estimators.asymmetric import asymmetric_weights as asymmetric_weights
 from kpp.games.estimators.effects import ShapleyEffects as ShapleyEffects
-from kpp.games.estimators.effects import check_effects as check_effects
 from kpp.games.estimators.effects import direct_and_indirect_effects as direct_and_indirect_effects
 from kpp.games.estimators.exact import interventional_shapley as interventional_shapley
 from kpp.games.estimators.exact import shapley_values as shapley_values
 from kpp.games.estimators.interactions import interaction_values as interaction_values
 from kpp.games.estimators.interactions import interactions_from_table as interactions_from_table
-from kpp.games.estimators.methods import choose_method as choose_method
 from kpp.games.estimators.quadrature import gauss_legendre as gauss_legendre
-from kpp.games.estimators.quadrature import num_nodes as num_nodes
-from kpp.games.estimators.quadrature import quadrature_shapley as quadrature_shapley
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table as shapley_values_from_table
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights as shapley_weights
 from kpp.games.estimators.sampled.estimate import ShapleyEstimate as ShapleyEstimate
 from kpp.games.estimators.sampled.estimates import estimate_shapley as estimate_shapley
 from kpp.games.estimators.sampled.least_squares import shapley_values_from_pairs as shapley_values_from_pairs
-from kpp.games.estimators.sampled.permutations import coalitions_of_permutations as coalitions_of_permutations
 from kpp.games.estimators.sampled.permutations import (
     shapley_values_from_permutations as shapley_values_from_permutations,
 )
@@ -30,23 +23,18 @@ from kpp.games.estimators.sampled.sampling import sample_permutations as sample_
 from kpp.games.estimators.shapiq_game import as_shapiq_game as as_shapiq_game
 from kpp.games.estimators.value_error import value_error as value_error
 from kpp.games.players.coalitions import all_coalitions as all_coalitions
-from kpp.games.players.coalitions import as_coalitions as as_coalitions
-from kpp.games.players.players import Players as Players
 from kpp.games.players.players import as_players as as_players
 from kpp.games.values.abstract import AbstractProductValueFunction as AbstractProductValueFunction
 from kpp.games.values.abstract import AbstractValueFunction as AbstractValueFunction
 from kpp.games.values.baseline import Baseline as Baseline
 from kpp.games.values.conditional.causal import Causal as Causal
 from kpp.games.values.conditional.causal_embedding import CausalEmbedding as CausalEmbedding
-from kpp.games.values.conditional.conditional_embeddings import restricted_matrices as restricted_matrices
 from kpp.games.values.conditional.gaussian_conditionals import CopulaConditional as CopulaConditional
 from kpp.games.values.conditional.gaussian_conditionals import GaussianConditional as GaussianConditional
-from kpp.games.values.conditional.landmark_error import LandmarkError as LandmarkError
 from kpp.games.values.conditional.landmark_error import landmark_error as landmark_error
 from kpp.games.values.conditional.observational import Observational as Observational
 from kpp.games.values.imputation import AbstractImputation as AbstractImputation
 from kpp.games.values.interventional import Interventional as Interventional
 from kpp.games.values.masked import MaskedRegression as MaskedRegression
-from kpp.games.values.product_games import has_product_terms as has_product_terms
 
 _guard_exports(globals())

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from kpp.functions import RKHSFunction
 from kpp.gp.gaussian import LatentPredictive
-from kpp.gp.likelihoods import AbstractPointwiseLikelihood
+from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.runtime.batching import map_rows

@@ -28,7 +28,8 @@ from kpp.gp.finite_rank import (
 from kpp.gp.gaussian import LatentPredictive, leave_one_out_by_factor, prior_factor
 from kpp.gp.inducing_features import inducing_features
 from kpp.gp.laplace import laplace_posterior, leave_one_out_latent
-from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
+from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
+from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import AnyArray, Points

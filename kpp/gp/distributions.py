@@ -15,7 +15,7 @@ from kpp import linalg
 from kpp.gp.feature_laplace import FeatureCovariance, feature_log_evidence
 from kpp.gp.gaussian import gaussian_log_density, prior_factor
 from kpp.gp.laplace import draw_whitened, laplace_log_evidence
-from kpp.gp.likelihoods import AbstractLikelihood, AbstractPointwiseLikelihood
+from kpp.gp.likelihoods.base import AbstractLikelihood, AbstractPointwiseLikelihood
 from kpp.runtime.random import standard_normal
 from kpp.typing import AnyArray, RngKey
 

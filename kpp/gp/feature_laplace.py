@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.foundation.validation import is_concrete
-from kpp.gp.likelihoods import AbstractPointwiseLikelihood
+from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
 from kpp.typing import AnyArray
 

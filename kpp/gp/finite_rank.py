@@ -27,7 +27,8 @@ from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.feature_laplace import FeatureCovariance, feature_posterior
 from kpp.gp.gaussian import LatentPredictive
-from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
+from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
+from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
 from kpp.typing import Leaf, Points

@@ -18,7 +18,7 @@ from kpp.functions import RKHSFunction
 from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.gaussian import LatentPredictive
 from kpp.gp.iterative import IterativeSettings, IterativeSystem, iterative_log_density
-from kpp.gp.likelihoods import GaussianLikelihood
+from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.inference.base import ConvergenceError
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior

@@ -18,7 +18,7 @@ from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.gp.annealing import anneal_from_laplace
 from kpp.gp.gaussian import prior_factor
-from kpp.gp.likelihoods import AbstractPointwiseLikelihood
+from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.gp.links import Derivatives
 from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
 from kpp.typing import AnyArray, RngKey

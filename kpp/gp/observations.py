@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.gp.distributions import FeatureObservations, LatentObservations
-from kpp.gp.likelihoods import AbstractLikelihood
+from kpp.gp.likelihoods.base import AbstractLikelihood
 from kpp.typing import AnyArray
 
 #: The site of the whitened latent values z at the observations: f = m + L z with K = L L^T.

@@ -16,7 +16,7 @@ from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
 from kpp.inference.fit.fit import Fit
 from kpp.inference.methods.nuts import NUTS
-from kpp.kernels import check_kernel_fields
+from kpp.kernels.toolkit import check_kernel_fields
 from kpp.posteriors import GPPosterior
 from kpp.runtime.forks import refuse_forked_process
 from kpp.runtime.programs import release_programs

@@ -6,8 +6,6 @@ from kpp.kernels.base import AbstractProductKernel as AbstractProductKernel
 from kpp.kernels.by_feature import ProductKernel as ProductKernel
 from kpp.kernels.by_feature import Selected as Selected
 from kpp.kernels.by_feature import resolve_features as resolve_features
-from kpp.kernels.checks import check_matrices as check_matrices
-from kpp.kernels.checks import example_points as example_points
 from kpp.kernels.composite import Product as Product
 from kpp.kernels.composite import Scaled as Scaled
 from kpp.kernels.composite import Sum as Sum
@@ -15,20 +13,14 @@ from kpp.kernels.defaults import default_kernel as default_kernel
 from kpp.kernels.heuristics import median_heuristic as median_heuristic
 from kpp.kernels.pairs.contextual import Contextual as Contextual
 from kpp.kernels.pairs.contextual import Kronecker as Kronecker
-from kpp.kernels.pairs.oriented import Oriented as Oriented
-from kpp.kernels.pairs.oriented import orient as orient
 from kpp.kernels.pairs.preference import GeneralizedPreferential as GeneralizedPreferential
 from kpp.kernels.pairs.preference import Preferential as Preferential
 from kpp.kernels.pairs.skew import PairProduct as PairProduct
 from kpp.kernels.pairs.skew import SkewSymmetrized as SkewSymmetrized
 from kpp.kernels.parameters import check_non_negative as check_non_negative
-from kpp.kernels.parameters import check_positive as check_positive
 from kpp.kernels.parameters import parameter as parameter
-from kpp.kernels.parameters import point_rows as point_rows
 from kpp.kernels.parameters import scalar as scalar
-from kpp.kernels.parts import check_kernel_fields as check_kernel_fields
 from kpp.kernels.points.bag_mean import BagMean as BagMean
-from kpp.kernels.points.bag_mean import PaddedBags as PaddedBags
 from kpp.kernels.points.bag_mean import pad_bags as pad_bags
 from kpp.kernels.points.categorical import Categorical as Categorical
 from kpp.kernels.points.deep import ApplyFn as ApplyFn
@@ -40,7 +32,6 @@ from kpp.kernels.points.nonstationary import Linear as Linear
 from kpp.kernels.points.nonstationary import Polynomial as Polynomial
 from kpp.kernels.points.nuclear_dominant import NuclearDominant as NuclearDominant
 from kpp.kernels.points.projected import Projected as Projected
-from kpp.kernels.points.projected import Unprojected as Unprojected
 from kpp.kernels.points.stationary import RBF as RBF
 from kpp.kernels.points.stationary import Matern12 as Matern12
 from kpp.kernels.points.stationary import Matern32 as Matern32

@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
-from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import at_least, count, positive
 from kpp.runtime.batching import progress_bar
 from kpp.typing import Numbers, RngKey
@@ -309,6 +308,3 @@ def _make_step(rest: PyTree, loss: Callable[..., Array], data: PyTree, rates: Ar
         return (moved, moments), value
 
     return step
-
-
-guard_exports(globals())

@@ -5,6 +5,5 @@ from kpp.numpyro_models import pointwise as pointwise
 from kpp.numpyro_models.dependent_site import add_pointwise as add_pointwise
 from kpp.numpyro_models.row_function import PosteriorFunction as PosteriorFunction
 from kpp.numpyro_models.row_function import posterior_function as posterior_function
-from kpp.numpyro_models.samples import read_samples as read_samples
 
 _guard_exports(globals())

@@ -45,8 +45,8 @@ def causal_graph(
     """
     import networkx as nx
 
-    from kpp.causal import as_nodes
     from kpp.causal.graph.layout import layered_positions, outer_side
+    from kpp.causal.toolkit import as_nodes
 
     if not len(graph):
         raise ValueError("`graph` must have at least one node to be drawn, got none")

@@ -1,16 +1,7 @@
 """Preferences between items: matches, rankings and choices, and functions of items."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
-from kpp.preferences.distinct import distinct_contexts as distinct_contexts
-from kpp.preferences.distinct import distinct_items as distinct_items
 from kpp.preferences.item_function import ItemFunction as ItemFunction
-from kpp.preferences.item_tables import PreferenceTerm as PreferenceTerm
-from kpp.preferences.item_tables import check_contexts as check_contexts
-from kpp.preferences.item_tables import entries_at_pairs as entries_at_pairs
-from kpp.preferences.item_tables import multiply_skew as multiply_skew
-from kpp.preferences.item_tables import preference_terms as preference_terms
-from kpp.preferences.item_tables import row_sums as row_sums
-from kpp.preferences.item_tables import skew_table as skew_table
 from kpp.preferences.matches import Matches as Matches
 from kpp.preferences.rankings import Rankings as Rankings
 

@@ -20,7 +20,8 @@ from jaxtyping import Array, Float, Int
 
 from kpp.data.tables import Schema, as_frame, read_points
 from kpp.foundation.validation import check_array, check_same_rows, is_concrete, one_of
-from kpp.kernels import PaddedBags, pad_bags
+from kpp.kernels import pad_bags
+from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import _reading
 from kpp.preferences.notebook import matches_html
 from kpp.runtime.notebook import escaped
@@ -40,8 +41,8 @@ class Matches(eqx.Module):
     """Counts of matches between pairs of items; built by `Matches.create` and the other constructors.
 
     Args:
-        items: The n items, (n, d); or n teams, `kpp.kernels.PaddedBags` whose points are their members. Items without
-            a match are allowed.
+        items: The n items, (n, d); or n teams, `kpp.kernels.toolkit.PaddedBags` whose points are their members. Items
+            without a match are allowed.
         pairs: The item numbers of each of m different pairs, (m, 2), the lower number first.
         wins: How often the first item of each pair won, (m,).
         losses: How often the first item lost, (m,).
@@ -405,7 +406,7 @@ class Matches(eqx.Module):
     def points(self) -> Any:
         """The items of each pair, (m, 2, d), the inputs of kernels on pairs.
 
-        For teams it is `kpp.kernels.PaddedBags`: their members (m, 2, L, d) and sizes (m, 2).
+        For teams it is `kpp.kernels.toolkit.PaddedBags`: their members (m, 2, L, d) and sizes (m, 2).
         """
 
         def take(leaf: Array) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kpp.lazy import waiting_for_threads
+from kpp.lazy.schedulers import waiting_for_threads
 from kpp.runtime.files import remove_leftovers, replace_folder, temporary_path
 from kpp.storage import netcdf
 

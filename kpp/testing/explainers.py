@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from jax.typing import ArrayLike
 
-from kpp.explanations import AbstractExplainer, DrawFunction, Explanation, Requirement, resolve
+from kpp.explanations import AbstractExplainer, DrawFunction, Explanation, resolve
+from kpp.explanations.toolkit import Requirement
 from kpp.functions import RKHSFunction
 from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
 

@@ -13,7 +13,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer.util import log_density
 
-from kpp.inference import AbstractInference, Posterior, describe_inference, inspect_sites, rebuild_inference
+from kpp.inference import AbstractInference, Posterior, inspect_sites
+from kpp.inference.toolkit import describe_inference, rebuild_inference
 from kpp.storage.serialization import to_spec
 from kpp.testing.compare import assert_raises, spec_copy
 

@@ -14,7 +14,8 @@ from jaxtyping import Float
 import kpp
 from kpp import GPPosterior, registry
 from kpp.data.tables import Schema, as_table, is_table
-from kpp.explanations import AbstractExplainer, EstimatorFunction, Explanation, Inputs, fitted_schema
+from kpp.explanations import AbstractExplainer, EstimatorFunction, Explanation, Inputs
+from kpp.explanations.toolkit import fitted_schema
 from kpp.foundation.validation import as_points, check_same_rows
 from kpp.typing import RngKey
 from kpp_gpec.boundary.margins import standard_deviations

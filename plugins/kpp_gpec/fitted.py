@@ -14,7 +14,8 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from kpp.data.tables import Schema
-from kpp.explanations import Explanation, Inputs, group_points
+from kpp.explanations import Explanation, Inputs
+from kpp.explanations.toolkit import group_points
 from kpp.foundation.validation import check_same_rows
 from kpp.games import as_players
 from kpp_gpec.boundary.sampler import BoundarySample

@@ -19,7 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from kpp.data.estimators import KernelEstimator, as_rng_key, pad_rows, read_rows, read_training
 from kpp.foundation.validation import as_points
-from kpp.networks import MLP, ConvolutionalNetwork, read_image_shape, train
+from kpp.networks import MLP, ConvolutionalNetwork, train
+from kpp.networks.toolkit import read_image_shape
 from kpp.typing import AnyArray, RngKey
 
 Classifier = TypeVar("Classifier", bound="_NeuralClassifier")

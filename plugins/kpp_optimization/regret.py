@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from kpp.foundation.validation import as_finite_array, count
-from kpp.lazy import map_numbers
+from kpp.lazy.tasks import map_numbers
 from kpp.typing import RngKey
 from kpp_optimization.search import Search
 

@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import RKHSFunction
-from kpp.games import Interventional, Players, has_product_terms, quadrature_shapley
+from kpp.games import Interventional
+from kpp.games.toolkit import Players, has_product_terms, quadrature_shapley
 from kpp.kernels import AbstractKernel, Preferential
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray

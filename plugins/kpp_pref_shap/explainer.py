@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
-from kpp.explanations import (
-    Law,
+from kpp.explanations import Law
+from kpp.explanations.toolkit import (
     LawOfDraws,
     describe_estimate,
     describe_key,
@@ -26,7 +26,8 @@ from kpp.explanations import (
     solve_in_blocks,
 )
 from kpp.foundation.validation import count, one_of, positive
-from kpp.games import Players, ShapleyEstimate, as_players, estimate_shapley, num_nodes
+from kpp.games import ShapleyEstimate, as_players, estimate_shapley
+from kpp.games.toolkit import Players, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.runtime.threads import one_blas_thread
 from kpp.typing import AnyArray, RngKey
@@ -64,7 +65,7 @@ class PrefShap(AbstractExplainer):
     with standard errors. The draws of a posterior are explained one by one. For the duels of a Gaussian process whose
     kernels of items are sums of product kernels, the values are drawn from the whole posterior, of the hyperparameters
     and of the function given them, wherever this is affordable. The attribute ``uncertainty`` of the explanation
-    says what the draws hold; see `kpp.explanations.describe_uncertainty`.
+    says what the draws hold; see `kpp.explanations.toolkit.describe_uncertainty`.
 
     Args:
         value_function: The game, `PreferentialItems` or `PreferentialContext`.

@@ -14,7 +14,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kpp import RKHSFunction
 from kpp.foundation.validation import count, is_concrete, one_of, warn_if_float32
-from kpp.games import AbstractValueFunction, as_coalitions
+from kpp.games import AbstractValueFunction
+from kpp.games.toolkit import as_coalitions
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
 from kpp.runtime.batching import sum_arrays

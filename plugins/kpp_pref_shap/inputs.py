@@ -10,7 +10,8 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kpp import RKHSFunction
 from kpp.data.tables import Schema, is_table
-from kpp.explanations import fitted_schema, resolve, schema_of
+from kpp.explanations import resolve
+from kpp.explanations.toolkit import fitted_schema, schema_of
 from kpp.foundation.validation import as_points, check_same_rows
 from kpp.preferences import Matches
 from kpp.typing import AnyArray

@@ -14,16 +14,8 @@ from jaxtyping import Array, Float, Int
 from kpp import RKHSFunction
 from kpp.foundation.validation import as_points, check_same_rows, is_concrete
 from kpp.games import AbstractValueFunction, Observational
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    Contextual,
-    GeneralizedPreferential,
-    Oriented,
-    Preferential,
-    orient,
-    parameter,
-)
+from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, Preferential, parameter
+from kpp.kernels.toolkit import Oriented, orient
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp_pref_shap.game import AbstractPreferenceGame, TermValues
 from kpp_pref_shap.pair_functions import (

@@ -22,7 +22,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import GPPosterior, RKHSFunction
-from kpp.games import Players, all_coalitions, has_product_terms, shapley_values_from_table
+from kpp.games import all_coalitions, shapley_values_from_table
+from kpp.games.toolkit import Players, has_product_terms
 from kpp.kernels import AbstractKernel
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray

@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kpp import RKHSFunction
-from kpp.games import AbstractValueFunction, Players
+from kpp.games import AbstractValueFunction
+from kpp.games.toolkit import Players
 from kpp.typing import AnyArray
 from kpp_pref_shap.game import AbstractPreferenceGame
 from kpp_pref_shap.pair_functions import PairPoints, as_known, split_points

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.causal import CausalDAG, CausalOrder, as_order
-from kpp.explanations import (
-    AbstractPointsExplainer,
-    Inputs,
+from kpp.causal import CausalDAG, CausalOrder
+from kpp.causal.toolkit import as_order
+from kpp.explanations import AbstractPointsExplainer, Inputs
+from kpp.explanations.toolkit import (
     LawOfDraws,
     describe_estimate,
     describe_key,
@@ -34,14 +34,12 @@ from kpp.games import (
     Observational,
     ShapleyEstimate,
     asymmetric_shapley_values,
-    check_effects,
-    choose_method,
     direct_and_indirect_effects,
     estimate_shapley,
-    has_product_terms,
     interaction_values,
     landmark_error,
 )
+from kpp.games.toolkit import check_effects, choose_method, has_product_terms
 from kpp.kernels import RBF
 from kpp.runtime.threads import num_cores, one_blas_thread
 from kpp.typing import RngKey
@@ -78,7 +76,7 @@ class RKHSShap(AbstractPointsExplainer):
     enumerated up to 14 players and sampled beyond, with standard errors. The draws of a posterior are explained one by
     one, so that the values have a posterior, too. For a Gaussian process this is the whole posterior, of the
     hyperparameters and of the function given them, wherever the covariance of the values is affordable. The attribute
-    ``uncertainty`` of the explanation says what the draws hold; see `kpp.explanations.describe_uncertainty`.
+    ``uncertainty`` of the explanation says what the draws hold; see `kpp.explanations.toolkit.describe_uncertainty`.
 
     Args:
         value_function: The game: the value of a coalition of features.

@@ -16,17 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp import GPPosterior
-from kpp.explanations import Law, LawOfDraws, Representatives
+from kpp.explanations import Law
+from kpp.explanations.toolkit import LawOfDraws, Representatives
 from kpp.features import Nystrom, landmarks
-from kpp.games import (
-    AbstractImputation,
-    Interventional,
-    Observational,
-    has_product_terms,
-    num_nodes,
-    shapley_covariance,
-    shapley_root,
-)
+from kpp.games import AbstractImputation, Interventional, Observational, shapley_covariance
+from kpp.games.toolkit import has_product_terms, num_nodes, shapley_root
 from kpp.linalg import symmetric_root
 from kpp.typing import AnyArray
 from kpp_rkhs_shap.projected_law import (

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from kpp import Fit
-from kpp.explanations import is_fit
+from kpp.explanations.toolkit import is_fit
 from kpp.typing import AnyArray
 
 

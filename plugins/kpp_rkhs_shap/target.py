@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from kpp.games import Players, asymmetric_weights
+from kpp.games.toolkit import Players, asymmetric_weights
 
 # Above the coalitions of this many players a covariance is not enumerated.
 _MAX_ENUMERATED = 12

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from scipy.special import comb
 
 from kpp import AbstractExplainer
-from kpp.explanations import Inputs, describe_key, freeze_groups
+from kpp.explanations import Inputs
+from kpp.explanations.toolkit import describe_key, freeze_groups
 from kpp.foundation.validation import count, one_of
 from kpp.runtime.memory import check_count
 from kpp.typing import AnyArray, RngKey

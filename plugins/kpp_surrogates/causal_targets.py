@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.foundation.validation import refuse_masked
-from kpp.games import Players
+from kpp.games.toolkit import Players
 from kpp.runtime.batching import call_in_chunks
 
 LOSSES = ("squared", "log")

@@ -13,10 +13,13 @@ from jaxtyping import Array, Float, PyTree
 
 from kpp import AbstractExplainer, Explanation
 from kpp.data.tables import Schema
-from kpp.explanations import AbstractPointsExplainer, Inputs, describe_key, freeze_groups, group_points, output_names
+from kpp.explanations import AbstractPointsExplainer, Inputs, output_names
+from kpp.explanations.toolkit import describe_key, freeze_groups, group_points
 from kpp.foundation.validation import check_same_rows, count, one_of, positive
-from kpp.games import Players, as_players
-from kpp.networks import MLP, UNet, read_image_shape, train_ensemble
+from kpp.games import as_players
+from kpp.games.toolkit import Players
+from kpp.networks import MLP, UNet
+from kpp.networks.toolkit import read_image_shape, train_ensemble
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.causal_targets import (
     LOSSES,

@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from kpp.data.tables import Schema
-from kpp.explanations import GroupedPoints
-from kpp.games import Players
+from kpp.explanations.toolkit import GroupedPoints
+from kpp.games.toolkit import Players
 from kpp.typing import RngKey
 from kpp_surrogates.quantile_bins import QuantileBins
 

@@ -16,7 +16,8 @@ from jaxtyping import Float
 
 from kpp import AbstractExplainer, Explanation
 from kpp.data.tables import is_table, read_points
-from kpp.explanations import EstimatorFunction, Inputs, describe_key
+from kpp.explanations import EstimatorFunction, Inputs
+from kpp.explanations.toolkit import describe_key
 from kpp.foundation.validation import check_rng_key, one_of
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.converters import as_background, required_key

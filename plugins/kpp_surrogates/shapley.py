@@ -10,15 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, RKHSFunction
-from kpp.causal import CausalDAG, CausalOrder, as_order
-from kpp.explanations import (
-    AbstractPointsExplainer,
-    Inputs,
-    describe_estimate,
-    describe_value_function,
-    freeze_groups,
-    solve_in_blocks,
-)
+from kpp.causal import CausalDAG, CausalOrder
+from kpp.causal.toolkit import as_order
+from kpp.explanations import AbstractPointsExplainer, Inputs
+from kpp.explanations.toolkit import describe_estimate, describe_value_function, freeze_groups, solve_in_blocks
 from kpp.foundation.validation import count, one_of, positive
 from kpp.games import (
     AbstractValueFunction,
@@ -26,10 +21,10 @@ from kpp.games import (
     Interventional,
     ShapleyEstimate,
     asymmetric_shapley_values,
-    check_effects,
     direct_and_indirect_effects,
     estimate_shapley,
 )
+from kpp.games.toolkit import check_effects
 from kpp.runtime.batching import even_size
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.converters import as_background

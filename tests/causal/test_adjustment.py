@@ -13,10 +13,7 @@ from kpp.causal import (
     LatentNodeError,
     NoAdjustmentError,
     NoOptimalSetError,
-    NotDisjointError,
-    TreatmentIsOutcomeError,
     UnknownNodeError,
-    UnreachableOutcomeError,
     adjustment_sets,
     is_adjustment_set,
     is_backdoor_set,
@@ -24,6 +21,7 @@ from kpp.causal import (
     optimal_adjustment_set,
 )
 from kpp.causal.graph import separation
+from kpp.causal.toolkit import NotDisjointError, TreatmentIsOutcomeError, UnreachableOutcomeError
 
 
 @pytest.fixture(scope="module", params=["small", pytest.param("random", marks=pytest.mark.slow)])

@@ -11,12 +11,12 @@ from kpp.causal import (
     CausalError,
     LatentNodeError,
     NotCoveredError,
-    UnreachableOutcomeError,
     adjustment_sets,
     find_adjustment,
     frontdoor_sets,
     minimal_adjustment_sets,
 )
+from kpp.causal.toolkit import UnreachableOutcomeError
 
 CONFOUNDED = [("z", "x"), ("z", "y"), ("x", "y"), ("w", "y")]
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kpp.causal import CausalDAG, NotDisjointError, UnknownNodeError, exchange_action, insert_action, insert_observation
+from kpp.causal import CausalDAG, UnknownNodeError, exchange_action, insert_action, insert_observation
+from kpp.causal.toolkit import NotDisjointError
 
 #: Rule -> what is done and what is observed in the two laws that it equates, given x, z and w.
 RULES = {

@@ -15,13 +15,11 @@ from kpp.causal import (
     CausalOrder,
     CycleError,
     LatentNodeError,
-    TreatmentIsOutcomeError,
     UnknownNodeError,
-    UnreachableOutcomeError,
-    check_effect,
     find_adjustment,
     identify,
 )
+from kpp.causal.toolkit import TreatmentIsOutcomeError, UnreachableOutcomeError, check_effect
 
 FRONT_DOOR = CausalDAG([("x", "m"), ("m", "y")], bidirected=[("x", "y")])
 

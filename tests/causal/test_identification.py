@@ -15,14 +15,13 @@ from kpp.causal import (
     Estimand,
     Hedge,
     LatentNodeError,
-    NotDisjointError,
     NotIdentifiableError,
-    TreatmentIsOutcomeError,
     UnknownNodeError,
     identify,
 )
 from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.expressions import Probability
+from kpp.causal.toolkit import NotDisjointError, TreatmentIsOutcomeError
 from oracles import discrete_laws as oracle
 
 #: Tables are bounded away from 0, so an estimand loses a few roundings of 1e-16 times the number of its terms.

@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kpp.causal import (
-    CausalDAG,
-    CausalError,
-    Instrument,
-    LatentNodeError,
-    forbidden_nodes,
-    instruments,
-    is_instrument,
-)
+from kpp.causal import CausalDAG, CausalError, Instrument, LatentNodeError, instruments, is_instrument
+from kpp.causal.toolkit import forbidden_nodes
 
 
 @pytest.fixture(scope="module")

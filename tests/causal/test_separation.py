@@ -11,14 +11,13 @@ import pytest
 from kpp.causal import (
     CausalDAG,
     CausalError,
-    NotDisjointError,
     UnknownNodeError,
     d_connecting_path,
     d_separated,
     is_minimal_separator,
     minimal_separator,
-    reachable,
 )
+from kpp.causal.toolkit import NotDisjointError, reachable
 
 
 def questions(brute, graph: CausalDAG):

@@ -142,10 +142,11 @@ def test_a_checked_function_keeps_its_name_signature_and_pickle():
     assert kpp.causal.identify is before
 
 
-PACKAGES = ["api", "runtime.cache", "calibration", "causal", "conversion", "data.bags", "data.estimators", "data.tables"]
-PACKAGES += ["embeddings", "explanations", "features", "functions", "games", "gp", "inference", "kernels", "linalg"]
-PACKAGES += ["metrics", "networks", "numpyro_models", "numpyro_models.pointwise", "plots"]
+PACKAGES = ["api", "runtime.cache", "calibration", "causal", "conversion", "data.bags", "data.estimators"]
+PACKAGES += ["data.tables", "embeddings", "explanations", "features", "functions", "games", "gp", "inference"]
+PACKAGES += ["kernels", "linalg", "metrics", "networks", "numpyro_models", "numpyro_models.pointwise", "plots"]
 PACKAGES += ["posteriors", "preferences", "priors", "testing"]
+PACKAGES += [f"{package}.toolkit" for package in ("causal", "explanations", "games", "gp", "inference", "kernels")]
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]
 PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_study", "kpp_surrogates"]

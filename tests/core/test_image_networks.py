@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.signal import correlate2d
 
-from kpp.networks import ConvolutionalNetwork, UNet, read_image_shape
+from kpp.networks import ConvolutionalNetwork, UNet
 from kpp.networks.images import Convolution
+from kpp.networks.toolkit import read_image_shape
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)

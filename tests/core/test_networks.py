@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from kpp.networks import MLP, train, train_ensemble
+from kpp.networks import MLP, train
+from kpp.networks.toolkit import train_ensemble
 
 TRACES = []
 

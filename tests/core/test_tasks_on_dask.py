@@ -19,7 +19,7 @@ from numpyro.infer import HMC
 
 from kpp.calibration import simulation_based_calibration
 from kpp.kernels import RBF
-from kpp.lazy import complete_all
+from kpp.lazy.schedulers import complete_all
 from kpp.runtime.batching import progress_bar
 from kpp_models import LandmarkLogistic, LandmarkRidge
 from kpp_models.tables import landmark_machines

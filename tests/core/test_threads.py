@@ -15,7 +15,8 @@ from kpp.runtime import threads
 # Each solve takes a thread of XLA's pool and waits there for others of the same pool.
 SOLVES = """
 import kpp, jax, jax.numpy as jnp, numpy as np
-from kpp.linalg import cholesky, solve_lower
+from kpp.linalg import cholesky
+from kpp.linalg import solve_lower
 
 @jax.jit
 def add_up(matrices, sides):

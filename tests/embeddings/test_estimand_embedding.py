@@ -15,14 +15,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from kpp.causal import (
-    CausalDAG,
-    NotCoveredError,
-    NotIdentifiableError,
-    find_adjustment,
-    gaussian_precision,
-    identify,
-)
+from kpp.causal import CausalDAG, NotCoveredError, NotIdentifiableError, find_adjustment, identify
+from kpp.causal.toolkit import gaussian_precision
 from kpp.embeddings import EstimandEmbedding, InterventionalMeanEmbedding, interventional_quantiles
 from kpp.kernels import RBF
 from kpp.testing import check_embedding

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from kpp.data.tables import Schema
-from kpp.explanations import AbstractExplainer, Explanation, Requirement, resolve
+from kpp.explanations import AbstractExplainer, Explanation, resolve
+from kpp.explanations.toolkit import Requirement
 
 NAMES = ("age", "bmi", "region")
 LEVELS = {"region": ("north", "south", "west")}

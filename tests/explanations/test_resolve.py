@@ -18,7 +18,8 @@ from sklearn.svm import SVC, SVR
 
 import kpp
 from kpp.data.tables import Schema
-from kpp.explanations import EstimatorFunction, describe_uncertainty, output_names, predictors, resolve
+from kpp.explanations import EstimatorFunction, output_names, predictors, resolve
+from kpp.explanations.toolkit import describe_uncertainty
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
 from kpp.posteriors import GPPosterior

@@ -18,9 +18,10 @@ from click.testing import CliRunner
 
 import kpp
 from kpp.__main__ import main
-from kpp.explanations import Explanation, marked
+from kpp.explanations import Explanation
+from kpp.explanations.toolkit import marked
 from kpp.kernels import RBF
-from kpp.lazy import read_blocks
+from kpp.lazy.blocks import read_blocks
 from kpp.storage import netcdf
 from kpp_study import explain_to_store
 from kpp_study.jobs.store import JobStore

@@ -21,8 +21,8 @@ from kpp.games import (
     all_coalitions,
     asymmetric_shapley_values,
     shapley_covariance,
-    shapley_root,
 )
+from kpp.games.toolkit import shapley_root
 from kpp.kernels import RBF
 from kpp_models import GPRegression
 

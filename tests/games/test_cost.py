@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from kpp.functions import RKHSFunction
-from kpp.games import Interventional, choose_method, shapley_values
+from kpp.games import Interventional, shapley_values
 from kpp.games.estimators.quadrature import quadrature_shapley
+from kpp.games.toolkit import choose_method
 from kpp.kernels import RBF, AbstractProductKernel
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import kpp
-from kpp.games import Baseline, Interventional, Players, shapley_covariance, shapley_values
+from kpp.games import Baseline, Interventional, shapley_covariance, shapley_values
+from kpp.games.toolkit import Players
 from kpp.kernels import RBF, Matern32
 
 TOLERANCE = {"rtol": 1e-7, "atol": 1e-10}

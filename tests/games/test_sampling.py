@@ -11,7 +11,6 @@ from kpp.games import (
     AbstractValueFunction,
     Interventional,
     all_coalitions,
-    coalitions_of_permutations,
     estimate_shapley,
     sample_coalition_pairs,
     sample_permutations,
@@ -20,6 +19,7 @@ from kpp.games import (
     shapley_values_from_table,
 )
 from kpp.games.players.coalitions import from_integers, to_integers
+from kpp.games.toolkit import coalitions_of_permutations
 from kpp.kernels import RBF, Matern32
 
 KEY = jax.random.key(0)

@@ -14,15 +14,8 @@ from sklearn.linear_model import LogisticRegression
 
 import kpp
 from kpp.features import Nystrom, RandomFourier
-from kpp.gp import (
-    BernoulliLikelihood,
-    FeatureGP,
-    GaussianLikelihood,
-    LaplaceMarginal,
-    condition,
-    few_features,
-    prior_covariance,
-)
+from kpp.gp import BernoulliLikelihood, GaussianLikelihood, LaplaceMarginal, condition
+from kpp.gp.toolkit import FeatureGP, few_features, prior_covariance
 from kpp.kernels import (
     RBF,
     AbstractKernel,

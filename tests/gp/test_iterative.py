@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from kpp import linalg
-from kpp.gp import IterativeSettings, IterativeSystem, iterative_log_density, kernel_product
+from kpp.gp import IterativeSettings
 from kpp.gp.gaussian import gaussian_log_density
+from kpp.gp.toolkit import IterativeSystem, iterative_log_density, kernel_product
 from kpp.kernels import RBF, Matern52
 
 RNG = np.random.default_rng(5)

@@ -8,18 +8,18 @@ import pytest
 from scipy import special, stats
 
 from kpp.gp import (
+    AbstractPointwiseLikelihood,
     BernoulliLikelihood,
     BinomialLikelihood,
     FunctionLikelihood,
     GaussianLikelihood,
     LaplaceMarginal,
-    LatentObservations,
     NegativeBinomialLikelihood,
     OrdinalLikelihood,
     PoissonLikelihood,
     StudentTLikelihood,
 )
-from kpp.gp.likelihoods import AbstractPointwiseLikelihood
+from kpp.gp.toolkit import LatentObservations
 
 LATENT = np.array([-4.0, -0.7, 0.0, 1.2, 2.5])
 VARIANCE = np.array([0.2, 0.0, 1.0, 4.0, 6.0])

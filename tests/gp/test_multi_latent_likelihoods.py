@@ -8,9 +8,10 @@ import pytest
 from numpyro import distributions as dist
 from scipy import special, stats
 
-from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, LatentObservations, SoftmaxLikelihood
+from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, SoftmaxLikelihood
 from kpp.gp.expectations import expected_softplus
 from kpp.gp.softmax import expected_log_sum_exp, log_softmax_probabilities
+from kpp.gp.toolkit import LatentObservations
 
 RNG = np.random.default_rng(3)
 NAN = np.nan

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp.gp import AbstractGPModel, condition
-from kpp.gp.likelihoods import BernoulliLikelihood, GaussianLikelihood
+from kpp.gp import AbstractGPModel, BernoulliLikelihood, GaussianLikelihood, condition
 from kpp.kernels import RBF
 from kpp_models import GPClassification, GPRegression
 

@@ -114,7 +114,7 @@ def test_other_sites_are_at_the_mode_of_the_bound():
 def whiten(points_gram, sections, diagonal):
     """Return the features (n, w) by inducing points, and the variances that they do not explain."""
     size = len(points_gram)
-    nugget = 1e-10 * np.trace(points_gram) / size  # that of kpp.gp.inducing_features
+    nugget = 1e-10 * np.trace(points_gram) / size  # that of kpp.gp.toolkit.inducing_features
     features = np.linalg.solve(np.linalg.cholesky(points_gram + nugget * np.eye(size)), sections).T
     return features, diagonal - np.sum(features**2, axis=1)
 

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp.kernels import RBF, Polynomial, Projected, Unprojected
+from kpp.kernels import RBF, Polynomial, Projected
 from kpp.kernels.points import projected
+from kpp.kernels.toolkit import Unprojected
 from oracles.kernels import rbf
 
 VECTORS = dict(np.load(Path(__file__).parents[1] / "data" / "collider.npz"))

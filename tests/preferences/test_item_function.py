@@ -11,8 +11,8 @@ import pytest
 from kpp import RKHSFunction
 from kpp.features import Nystrom
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Linear, Preferential
-from kpp.preferences import (
-    ItemFunction,
+from kpp.preferences import ItemFunction
+from kpp.preferences.toolkit import (
     distinct_items,
     entries_at_pairs,
     multiply_skew,

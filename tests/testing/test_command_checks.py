@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from kpp.testing import cases, check_command, command_checks
+from kpp.testing import cases
+from kpp.testing.toolkit import check_command, command_checks
 
 CHECKS = {check.__name__: check for check in command_checks()}
 

@@ -13,7 +13,8 @@ import pytest
 from kpp.embeddings import AbstractEmpiricalEmbedding
 from kpp.foundation.validation import is_concrete
 from kpp.kernels import RBF
-from kpp.testing import check_embedding, embedding_checks
+from kpp.testing import check_embedding
+from kpp.testing.toolkit import embedding_checks
 
 POINTS = np.random.default_rng(0).normal(size=(5, 2))
 QUERY = np.random.default_rng(1).normal(size=(3, 2))

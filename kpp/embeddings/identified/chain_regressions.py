@@ -17,7 +17,7 @@ from kpp.kernels import RBF, AbstractKernel, ProductKernel, check_non_negative, 
 from kpp.typing import Leaf
 
 if TYPE_CHECKING:
-    from kpp.causal import Chain
+    from kpp.causal.toolkit import Chain
 
 
 def chain_regressions(

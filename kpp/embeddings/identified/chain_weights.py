@@ -36,7 +36,7 @@ from kpp.linalg import DenseRidge
 from kpp.typing import Leaf
 
 if TYPE_CHECKING:
-    from kpp.causal import Chain, ConditionalLaw, Variable
+    from kpp.causal.toolkit import Chain, ConditionalLaw, Variable
 
 
 class Regression(eqx.Module):

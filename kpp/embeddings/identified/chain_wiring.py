@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 if TYPE_CHECKING:
-    from kpp.causal import Chain, ConditionalLaw, Variable
+    from kpp.causal.toolkit import Chain, ConditionalLaw, Variable
 
 #: An array and the index of each of its axes.
 Tensor = tuple[Array, tuple[int, ...]]

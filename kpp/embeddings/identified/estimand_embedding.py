@@ -28,7 +28,8 @@ from kpp.typing import Leaf, Numbers, Points, RngKey
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kpp.causal import CausalDAG, Chain, Estimand, Variable
+    from kpp.causal import CausalDAG, Estimand
+    from kpp.causal.toolkit import Chain, Variable
 
 _SINGULAR = "a regularized kernel matrix of the embedding"
 
@@ -152,7 +153,7 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
             ValueError: If columns are missing or do not hold numbers, the names are not those of the effect, or the
                 sums do not fit into memory.
         """
-        from kpp.causal import Variable, read_chain
+        from kpp.causal.toolkit import Variable, read_chain
 
         _check_names(estimand, outcome, conditions)
         chain, points = read_chain(estimand), read_columns(frame, outcome)
@@ -251,7 +252,7 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
 
     def _fixed(self, query: Points | None) -> dict[Variable, Float[Array, " p"]]:
         """Return the columns of queries."""
-        from kpp.causal import Variable
+        from kpp.causal.toolkit import Variable
 
         if query is None:
             raise ValueError(f"`query` must hold values of {list(self.conditions)}, one row each, got None")

@@ -13,7 +13,8 @@ from kpp.embeddings.means.conditional import ConditionalMeanEmbedding
 from kpp.embeddings.means.embedding import AbstractEmpiricalEmbedding
 from kpp.features import AbstractFeatureKernel
 from kpp.foundation.validation import as_finite_array, check_same_rows, finite_arrays
-from kpp.kernels import RBF, AbstractKernel, check_positive, parameter
+from kpp.kernels import RBF, AbstractKernel, parameter
+from kpp.kernels.toolkit import check_positive
 from kpp.typing import Leaf, Numbers, Points, RngKey
 
 

@@ -27,7 +27,8 @@ from kpp.foundation.validation import (
     count,
     warn_if_float32,
 )
-from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
+from kpp.kernels import RBF, AbstractKernel, median_heuristic
+from kpp.kernels.toolkit import check_positive
 from kpp.runtime.memory import check_count, check_matrices
 from kpp.typing import AnyArray, Numbers, RngKey
 

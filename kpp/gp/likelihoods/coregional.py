@@ -16,7 +16,8 @@ from kpp import linalg
 from kpp.gp.gaussian import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
-from kpp.kernels import check_positive, parameter
+from kpp.kernels import parameter
+from kpp.kernels.toolkit import check_positive
 from kpp.priors import leaf_shape
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey

@@ -14,7 +14,8 @@ from kpp.foundation.validation import as_targets, is_concrete, refuse_first
 from kpp.gp.expectations import deviation, expected_softplus
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.gp.links import Derivatives, expected_log_probability, softplus_derivatives
-from kpp.kernels import check_positive, parameter
+from kpp.kernels import parameter
+from kpp.kernels.toolkit import check_positive
 from kpp.priors import leaf_shape
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey

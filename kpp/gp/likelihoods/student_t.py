@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from kpp.gp.expectations import expected_log_one_plus_square, student_t_marginal
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
-from kpp.kernels import check_positive, parameter
+from kpp.kernels import parameter
+from kpp.kernels.toolkit import check_positive
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey
 

@@ -35,7 +35,7 @@ _CHUNK = 50  # steps between two looks at the progress bar
 
 @runtime_checkable
 class _ThroughFeatures(Protocol):
-    """The law of an observed site that depends on whitened values by features: `kpp.gp.FeatureObservations`."""
+    """The law of an observed site that depends on whitened values by features: `kpp.gp.toolkit.FeatureObservations`."""
 
     likelihood: Any
     features: Array
@@ -92,8 +92,8 @@ class NaturalGradient(AbstractInference):
     :math:`\rho = \max(\rho_{\min}, \tfrac12 \rho_0 (1 + \cos(\pi t / T)))`: large steps let the law follow the other
     sites, and small ones at the end average the noise of the minibatches out.
 
-    The model observes a `kpp.gp.FeatureObservations`, as all models of `kpp_models` with inducing points do whose
-    likelihood is not Gaussian: of tables, of matches (`kpp_models.GPGP`) and of bags (`kpp_models.CMP`, `VBagg`).
+    The model observes a `kpp.gp.toolkit.FeatureObservations`, as all models of `kpp_models` with inducing points do
+    whose likelihood is not Gaussian: of tables, of matches (`kpp_models.GPGP`) and of bags (`kpp_models.CMP`, `VBagg`).
 
     Args:
         num_steps: The number of steps.
@@ -134,7 +134,7 @@ class NaturalGradient(AbstractInference):
         """Fit the law and the other sites, and draw.
 
         Raises:
-            TypeError: If the model does not observe a `kpp.gp.FeatureObservations`, or has deterministic sites.
+            TypeError: If the model does not observe a `kpp.gp.toolkit.FeatureObservations`, or has deterministic sites.
             ConvergenceError: If the bound became NaN or infinite.
         """
         init_key, fit_key, draw_key = jax.random.split(rng_key, 3)

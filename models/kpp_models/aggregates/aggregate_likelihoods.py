@@ -24,7 +24,6 @@ from numpyro import distributions as dist
 
 from kpp.foundation.validation import as_targets, check_same_rows
 from kpp.gp import (
-    AbstractCountLikelihood,
     AbstractPointwiseLikelihood,
     BernoulliLikelihood,
     BinomialLikelihood,
@@ -33,6 +32,7 @@ from kpp.gp import (
     PoissonLikelihood,
     StudentTLikelihood,
 )
+from kpp.gp.toolkit import AbstractCountLikelihood
 from kpp.typing import AnyArray, Numbers
 
 #: A name of `LIKELIHOODS`, or a function of (g, exposure).

@@ -13,7 +13,8 @@ from numpyro import distributions as dist
 from kpp.data.bags import Bags
 from kpp.foundation.validation import one_of
 from kpp.gp import scalar_field
-from kpp.kernels import RBF, AbstractKernel, point_rows
+from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels.toolkit import point_rows
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import Data

@@ -15,7 +15,8 @@ from kpp.data.bags import Bags
 from kpp.data.tables import Schema
 from kpp.foundation.validation import is_concrete, one_of
 from kpp.gp import scalar_field
-from kpp.kernels import RBF, AbstractKernel, check_non_negative, check_positive, point_rows
+from kpp.kernels import RBF, AbstractKernel, check_non_negative
+from kpp.kernels.toolkit import check_positive, point_rows
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places

@@ -24,15 +24,18 @@ from kpp.data.bags import Bags
 from kpp.data.tables import Schema
 from kpp.foundation.validation import count
 from kpp.gp import (
-    INDUCING,
-    WHITENED,
     AbstractGPModel,
     AbstractPointwiseLikelihood,
-    CollapsedBound,
     ConditionedGP,
-    ConditionedProcess,
     GaussianLikelihood,
     GaussianProcessMarginal,
+    replace_priors,
+)
+from kpp.gp.toolkit import (
+    INDUCING,
+    WHITENED,
+    CollapsedBound,
+    ConditionedProcess,
     InducingSettings,
     LatentParts,
     check_mean_fits,
@@ -43,11 +46,12 @@ from kpp.gp import (
     observe_sampled,
     place_inducing,
     prior_factor,
-    replace_priors,
     trace_deficit,
 )
-from kpp.inference import Data, Sample
-from kpp.kernels import AbstractKernel, check_non_negative, check_positive
+from kpp.inference import Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import AbstractKernel, check_non_negative
+from kpp.kernels.toolkit import check_positive
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import (

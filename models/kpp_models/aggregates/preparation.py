@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kpp.data.bags import Bags
 from kpp.foundation.validation import as_finite_array, is_concrete
-from kpp.gp import check_kernel_fits
+from kpp.gp.toolkit import check_kernel_fits
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.priors import is_prior, leaf_shape
 from kpp.typing import Leaf, RngKey

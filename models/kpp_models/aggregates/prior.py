@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.data.bags import Bags
-from kpp.gp import prior_factor
+from kpp.gp.toolkit import prior_factor
 from kpp.kernels import AbstractKernel
 
 

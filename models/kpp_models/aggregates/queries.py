@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array
 
 from kpp.foundation.validation import as_points
-from kpp.inference import Data, Fit, Sample
+from kpp.inference import Data, Fit
+from kpp.inference.toolkit import Sample
 from kpp.typing import Numbers
 from kpp_models.aggregates.aggregate_likelihoods import aggregate_likelihood
 from kpp_models.aggregates.conditional_mean import Places

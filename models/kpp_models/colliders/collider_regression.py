@@ -12,17 +12,10 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp.gp import (
-    AbstractGPModel,
-    ConditionedProcess,
-    GaussianLikelihood,
-    GaussianProcessMarginal,
-    condition,
-    optional_scalar_field,
-    replace_priors,
-    scalar_field,
-)
-from kpp.inference import Data, Sample
+from kpp.gp import AbstractGPModel, GaussianLikelihood, GaussianProcessMarginal, condition, replace_priors, scalar_field
+from kpp.gp.toolkit import ConditionedProcess, optional_scalar_field
+from kpp.inference import Data
+from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Projected, check_non_negative
 from kpp.linalg import DenseRidge
 from kpp.priors import sample as draw_priors

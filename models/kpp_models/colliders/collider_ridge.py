@@ -15,14 +15,12 @@ from kpp import linalg
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_targets, check_same_rows
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    GaussianProcessMarginal,
-    optional_scalar_field,
-    refuse_priors_in,
-    scalar_field,
-)
-from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel, Projected, check_positive
+from kpp.gp import GaussianProcessMarginal, scalar_field
+from kpp.gp.toolkit import optional_scalar_field, refuse_priors_in
+from kpp.inference import Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel, Projected
+from kpp.kernels.toolkit import check_positive
 from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.condition import ConditionParts
 from kpp_models.colliders.decomposed import Decomposed, Sections

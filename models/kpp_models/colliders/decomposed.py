@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.kernels import AbstractKernel, Unprojected
+from kpp.kernels import AbstractKernel
+from kpp.kernels.toolkit import Unprojected
 from kpp.typing import AnyArray
 
 

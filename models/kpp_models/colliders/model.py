@@ -16,9 +16,10 @@ from kpp.causal import CausalDAG, collider_partition
 from kpp.data.tables import Schema, read_points
 from kpp.features import landmarks as choose_landmarks
 from kpp.foundation.validation import as_targets, check_same_rows, count, warn_if_float32
-from kpp.gp import check_categories, check_kernel_fits
+from kpp.gp.toolkit import check_categories, check_kernel_fits
 from kpp.inference import AbstractModel, Data
-from kpp.kernels import AbstractKernel, Projected, Unprojected, check_non_negative, resolve_features
+from kpp.kernels import AbstractKernel, Projected, check_non_negative, resolve_features
+from kpp.kernels.toolkit import Unprojected
 from kpp.typing import Leaf
 from kpp_models.colliders.condition import ConditionRegression
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.kernels import AbstractKernel, Projected, Unprojected
+from kpp.kernels import AbstractKernel, Projected
+from kpp.kernels.toolkit import Unprojected
 from kpp.linalg import DenseRidge
 from kpp.typing import AnyArray
 

@@ -13,8 +13,10 @@ from jaxtyping import Array, Float
 
 from kpp.embeddings import AbstractAdjustment, BackDoor, FrontDoor, NoAdjustment
 from kpp.foundation.validation import as_finite_array, as_points, one_of
-from kpp.gp import check_categories, check_kernel_fits, optional_scalar_field, scalar_field
-from kpp.kernels import RBF, AbstractKernel, check_kernel_fields, check_positive, median_heuristic, resolve_features
+from kpp.gp import scalar_field
+from kpp.gp.toolkit import check_categories, check_kernel_fits, optional_scalar_field
+from kpp.kernels import RBF, AbstractKernel, median_heuristic, resolve_features
+from kpp.kernels.toolkit import check_kernel_fields, check_positive
 from kpp.priors import has_priors, is_prior
 from kpp.storage.serialization import data_class
 from kpp.typing import Leaf, Numbers

@@ -11,7 +11,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from kpp import linalg
-from kpp.gp import LOG_TWO_PI
+from kpp.gp.toolkit import LOG_TWO_PI
 from kpp.runtime.random import standard_normal
 from kpp.typing import AnyArray, Numbers
 

@@ -18,16 +18,11 @@ from kpp import linalg
 from kpp.data.tables import Schema
 from kpp.foundation.validation import warn_if_float32
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    GaussianProcessMarginal,
-    draw_gaussian,
-    gaussian_loo_log_density,
-    prior_factor,
-    replace_priors,
-    scalar_field,
-)
+from kpp.gp import GaussianProcessMarginal, replace_priors, scalar_field
+from kpp.gp.toolkit import draw_gaussian, gaussian_loo_log_density, prior_factor
 from kpp.inference import AbstractModel
-from kpp.kernels import RBF, AbstractKernel, check_non_negative, check_positive
+from kpp.kernels import RBF, AbstractKernel, check_non_negative
+from kpp.kernels.toolkit import check_positive
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.typing import Leaf, Numbers, RngKey

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array
 
 from kpp.foundation.validation import as_points
-from kpp.inference import AbstractModel, Data, Fit, Sample
+from kpp.inference import AbstractModel, Data, Fit
+from kpp.inference.toolkit import Sample
 from kpp.typing import Numbers, RngKey
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from kpp import linalg
 from kpp.data.tables import Schema
 from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
-from kpp.gp import check_kernel_fits, draw_gaussian, replace_priors, scalar_field
+from kpp.gp import replace_priors, scalar_field
+from kpp.gp.toolkit import check_kernel_fits, draw_gaussian
 from kpp.kernels import RBF, AbstractKernel, Scaled, resolve_features
 from kpp.priors import sample as draw_priors
 from kpp.runtime.memory import check_count

@@ -11,18 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp.gp import (
-    AbstractPointwiseLikelihood,
-    GaussianLikelihood,
-    GaussianProcessMarginal,
-    LaplaceMarginal,
-    PriorMean,
-    check_kernel_fits,
-    check_mean_fits,
-    condition,
-    evaluate_mean,
-    mean_field,
-)
+from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood, GaussianProcessMarginal, LaplaceMarginal, condition
+from kpp.gp.toolkit import PriorMean, check_kernel_fits, check_mean_fits, evaluate_mean, mean_field
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp_models.mechanisms.mechanism import AbstractMechanism, Inputs, Training, leaf_by_name, likelihood_field
 

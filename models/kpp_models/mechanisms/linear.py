@@ -9,7 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 from numpyro import distributions as dist
 
-from kpp.gp import AbstractPointwiseLikelihood, LatentObservations, scalar_field
+from kpp.gp import AbstractPointwiseLikelihood, scalar_field
+from kpp.gp.toolkit import LatentObservations
 from kpp.typing import Leaf
 from kpp_models.mechanisms.mechanism import (
     AbstractMechanism,

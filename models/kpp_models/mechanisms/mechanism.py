@@ -13,7 +13,8 @@ from numpyro import distributions as dist
 
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import check_type
-from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood, as_scalar
+from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood
+from kpp.gp.toolkit import as_scalar
 from kpp.priors import is_prior
 from kpp.typing import Leaf
 

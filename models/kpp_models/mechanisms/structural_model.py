@@ -13,7 +13,8 @@ import xarray as xr
 from jaxtyping import Array
 from numpyro import distributions as dist
 
-from kpp.causal import CausalDAG, as_causal_graph
+from kpp.causal import CausalDAG
+from kpp.causal.toolkit import as_causal_graph
 from kpp.foundation.validation import count
 from kpp.foundation.wording import named
 from kpp.gp import GaussianLikelihood

@@ -13,8 +13,9 @@ from jaxtyping import Array
 from numpyro import handlers
 
 from kpp.foundation.validation import as_finite_array, check_rng_key, one_of
-from kpp.inference import draw_map, flatten_draws, inspect_sites, unflatten_draws
-from kpp.numpyro_models import read_samples
+from kpp.inference import inspect_sites
+from kpp.inference.toolkit import draw_map, flatten_draws, unflatten_draws
+from kpp.numpyro_models.toolkit import read_samples
 from kpp.typing import RngKey
 
 

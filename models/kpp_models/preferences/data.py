@@ -11,8 +11,9 @@ from jaxtyping import Array, Float, Int
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, as_points, as_targets, check_same_rows
-from kpp.gp import check_categories, code_columns, k_means_centres
-from kpp.kernels import AbstractKernel, Contextual, PaddedBags, resolve_features
+from kpp.gp.toolkit import check_categories, code_columns, k_means_centres
+from kpp.kernels import AbstractKernel, Contextual, resolve_features
+from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import Matches, Rankings
 from kpp.typing import Numbers, Points, RngKey
 
@@ -39,8 +40,8 @@ def read_pairs(x: object, schema: Schema | None, name: str = "x") -> Any:
     """Read pairs (p, 2, d) for predictions, possibly in a tuple with contexts (p, c).
 
     Of `kpp.preferences.Matches` the pairs are used in their order, each with the item of the lower number first. Pairs
-    of teams are `kpp.kernels.PaddedBags` of shapes (p, 2, L, d) and (p, 2). Contexts that were text must be coded as in
-    the fit. Raises ValueError if the shape is wrong, or values are not finite.
+    of teams are `kpp.kernels.toolkit.PaddedBags` of shapes (p, 2, L, d) and (p, 2). Contexts that were text must be
+    coded as in the fit. Raises ValueError if the shape is wrong, or values are not finite.
     """
     if isinstance(x, Matches):
         if schema is not None and x.schema != schema:
@@ -102,7 +103,7 @@ def check_same_items(x: Points, known: Points) -> None:
         contexts = len(shapes[1]) > 1 + teams
         points = "items" if len(shapes[1][0]) == 1 else "pairs"
         raise ValueError(
-            f"`x` must hold {points}{' of teams (`kpp.kernels.PaddedBags`)' if teams else ''}"
+            f"`x` must hold {points}{' of teams (`kpp.kernels.toolkit.PaddedBags`)' if teams else ''}"
             f"{' and contexts' if contexts else ''} of shapes {[('p', *shape) for shape in shapes[1]]} as in the "
             f"data fitted to, got {[leaf.shape for leaf in jax.tree.leaves(x)]}"
         )

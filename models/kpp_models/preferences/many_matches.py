@@ -17,20 +17,14 @@ from jaxtyping import Array, Float, Int
 from kpp.data.tables import Schema
 from kpp.foundation.validation import count, warn_if_float32
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    AbstractPointwiseLikelihood,
-    BinomialLikelihood,
-    GaussianLikelihood,
-    check_kernel_fits,
-    condition,
-    normal_log_density,
-    refuse_priors_in,
-    scalar_field,
-    step_size,
-)
-from kpp.inference import AbstractModel, ConvergenceError, Data, Fit, Sample
-from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_kernel_fields, check_positive
-from kpp.preferences import ItemFunction, Matches, check_contexts, preference_terms
+from kpp.gp import AbstractPointwiseLikelihood, BinomialLikelihood, GaussianLikelihood, condition, scalar_field
+from kpp.gp.toolkit import check_kernel_fits, normal_log_density, refuse_priors_in, step_size
+from kpp.inference import AbstractModel, ConvergenceError, Data, Fit
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
+from kpp.kernels.toolkit import check_kernel_fields, check_positive
+from kpp.preferences import ItemFunction, Matches
+from kpp.preferences.toolkit import check_contexts, preference_terms
 from kpp.typing import Leaf, RngKey
 from kpp_models.preferences.data import (
     check_same_items,

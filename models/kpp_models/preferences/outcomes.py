@@ -24,16 +24,8 @@ from jax.scipy.special import gammaln, log_ndtr
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from kpp.gp import (
-    LOG_TWO_PI,
-    AbstractPointwiseLikelihood,
-    Derivatives,
-    derivatives,
-    expected_log_probability,
-    expected_softplus,
-    log_likelihood,
-    probability,
-)
+from kpp.gp import AbstractPointwiseLikelihood, log_likelihood, probability
+from kpp.gp.toolkit import LOG_TWO_PI, Derivatives, derivatives, expected_log_probability, expected_softplus
 from kpp.typing import AnyArray
 
 #: The link of each likelihood, and whether it allows ties.

@@ -1,7 +1,7 @@
 r"""The Gram matrix of a preference kernel at many pairs of fewer items, as an operator, and an approximation of it.
 
 With factors of the matrices of the items, :math:`K = F F^\top`, F of shape (n, q), and the table A of
-`kpp.preferences.skew_table`, the product of the Gram matrix of m pairs with a vector :math:`\alpha` is
+`kpp.preferences.toolkit.skew_table`, the product of the Gram matrix of m pairs with a vector :math:`\alpha` is
 
 .. math:: (K_E \alpha)_i = \bigl(F (F^\top A F) F^\top\bigr)_{a_i b_i}
 
@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 from kpp import linalg
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import AbstractKernel
-from kpp.preferences import entries_at_pairs, multiply_skew, preference_terms, row_sums
+from kpp.preferences.toolkit import entries_at_pairs, multiply_skew, preference_terms, row_sums
 
 _MAX_CONTEXTS = 100  # the most different contexts, and features of contexts: each is one more product with K_E
 

@@ -10,17 +10,11 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
-from kpp.gp import (
-    AbstractPointwiseLikelihood,
-    GaussianLikelihood,
-    GaussianProcessMarginal,
-    LaplaceMarginal,
-    few_features,
-    prior_covariance,
-    prior_factor,
-)
+from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood, GaussianProcessMarginal, LaplaceMarginal
+from kpp.gp.toolkit import few_features, prior_covariance, prior_factor
 from kpp.kernels import AbstractKernel
-from kpp.preferences import ItemFunction, entries_at_pairs, preference_terms
+from kpp.preferences import ItemFunction
+from kpp.preferences.toolkit import entries_at_pairs, preference_terms
 from kpp.typing import AnyArray
 
 _MAX_ENTRIES = 2**24  # of a matrix with a row per pair, for the evidence and leave-one-out: 128 MB

@@ -19,7 +19,8 @@ from jaxtyping import Array, Float, Int
 from kpp import linalg
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
-from kpp.preferences import ItemFunction, Matches, distinct_contexts
+from kpp.preferences import ItemFunction, Matches
+from kpp.preferences.toolkit import distinct_contexts
 from kpp.typing import Leaf
 from kpp_models.preferences.pair_gram import PairGram
 

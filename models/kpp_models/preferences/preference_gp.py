@@ -17,27 +17,25 @@ from numpyro import distributions as dist
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import count, one_of, warn_if_float32
-from kpp.gp import (
+from kpp.gp import AbstractGPModel, LaplaceMarginal, condition, condition_on_values, replace_priors
+from kpp.gp.toolkit import (
     INDUCING,
     WHITENED,
-    AbstractGPModel,
     ConditionedProcess,
-    LaplaceMarginal,
     LatentObservations,
     LatentParts,
     check_kernel_fits,
-    condition,
-    condition_on_values,
     inducing_features,
     observe_inducing,
     observe_sampled,
     optional_scalar_field,
     prior_covariance,
     prior_factor,
-    replace_priors,
 )
-from kpp.inference import NUTS, Data, Fit, Laplace, Sample
-from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative, check_positive
+from kpp.inference import NUTS, Data, Fit, Laplace
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative
+from kpp.kernels.toolkit import check_positive
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
@@ -76,7 +74,7 @@ class AbstractPreferenceModel(AbstractGPModel):
     `predict` takes pairs (p, 2, d), a tuple of them with contexts (p, c), or `kpp.preferences.Matches`. It gives mean
     and variance of g, ``probability``, the probability that the first item wins plus half the probability of a tie, and
     ``probability_tie``. Teams (`Matches.from_teams`) need a kernel of bags, `kpp.kernels.BagMean`; pairs of new teams
-    are `kpp.kernels.PaddedBags` of shapes (p, 2, L, d) and (p, 2).
+    are `kpp.kernels.toolkit.PaddedBags` of shapes (p, 2, L, d) and (p, 2).
 
     Args:
         kernel: The kernel, with numbers or priors as leaves.

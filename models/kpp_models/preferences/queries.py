@@ -14,9 +14,10 @@ from jaxtyping import Array, Float, PyTree
 from scipy.special import ndtri
 
 from kpp.foundation.validation import as_points, as_targets, check_same_rows, count, probability
-from kpp.gp import prior_factor
-from kpp.inference import Data, Fit, Sample
-from kpp.kernels import PaddedBags
+from kpp.gp.toolkit import prior_factor
+from kpp.inference import Data, Fit
+from kpp.inference.toolkit import Sample
+from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import Matches, Rankings
 from kpp.runtime.batching import map_blocks
 from kpp.typing import AnyArray, Numbers, Points, RngKey
@@ -46,8 +47,8 @@ def duel(fit: Fit, first: Items, second: Items, *, contexts: Numbers | None = No
 
     Args:
         fit: A fit of a model of preferences.
-        first: p items a, (p, d) or a data frame; or p teams, `kpp.kernels.PaddedBags` such as `kpp.kernels.pad_bags`
-            makes.
+        first: p items a, (p, d) or a data frame; or p teams, `kpp.kernels.toolkit.PaddedBags` such as
+            `kpp.kernels.pad_bags` makes.
         second: Their opponents b, in the same form.
         contexts: (p, c), coded as in the matches, if the matches have contexts.
         level: The mass of the interval.
@@ -80,8 +81,8 @@ def preference_matrix(fit: Fit, items: Items, *, context: Numbers | None = None)
 
     Args:
         fit: A fit of a model of preferences.
-        items: n items, (n, d) or a data frame, or n teams, `kpp.kernels.PaddedBags`; or `kpp.preferences.Matches`, for
-            the items of the matches by their names.
+        items: n items, (n, d) or a data frame, or n teams, `kpp.kernels.toolkit.PaddedBags`; or
+            `kpp.preferences.Matches`, for the items of the matches by their names.
         context: The context of all duels, (c,), if the matches have contexts.
 
     Returns:

@@ -15,18 +15,10 @@ from numpyro import distributions as dist
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_points, check_same_rows, check_type, one_of, warn_if_float32
-from kpp.gp import (
-    WHITENED,
-    AbstractGPModel,
-    ConditionedProcess,
-    GaussianLikelihood,
-    check_kernel_fits,
-    condition_on_values,
-    draw_joint,
-    prior_factor,
-    replace_priors,
-)
-from kpp.inference import Data, Fit, Sample
+from kpp.gp import AbstractGPModel, GaussianLikelihood, condition_on_values, replace_priors
+from kpp.gp.toolkit import WHITENED, ConditionedProcess, check_kernel_fits, draw_joint, prior_factor
+from kpp.inference import Data, Fit
+from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel
 from kpp.preferences import Rankings
 from kpp.priors import is_prior

@@ -20,15 +20,8 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from kpp import linalg
-from kpp.gp import (
-    ConditionedGP,
-    GaussianLikelihood,
-    anneal_from_laplace,
-    find_mode,
-    prior_factor,
-    relative_change,
-    step_size,
-)
+from kpp.gp import ConditionedGP, GaussianLikelihood
+from kpp.gp.toolkit import anneal_from_laplace, find_mode, prior_factor, relative_change, step_size
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Points, RngKey
 from kpp_models.preferences.plackett_luce import PlackettLuce
@@ -187,7 +180,7 @@ class RankingMarginal(dist.Distribution):
         return log_evidence(law, self.covariance_matrix, utility_mode(law, self.covariance_matrix))
 
     def draw_latents(self, rng_key: RngKey, value: AnyArray) -> tuple[dict[str, Array], Array]:
-        """Draw whitened utilities with the log of an importance weight; see `kpp.gp.anneal_from_laplace`."""
+        """Draw whitened utilities with the log of an importance weight; see `kpp.gp.toolkit.anneal_from_laplace`."""
         law, covariance = self.law.observe(value), self.covariance_matrix
         mode, root = utility_mode(law, covariance), prior_factor(covariance)
         white, log_weight = anneal_from_laplace(

@@ -14,18 +14,12 @@ from numpyro import distributions as dist
 from kpp.data.labels import classes_field, read_labels
 from kpp.data.tables import Schema
 from kpp.foundation.validation import one_of
-from kpp.gp import (
-    LINKS,
-    AbstractGPModel,
-    BernoulliLikelihood,
-    ConditionedProcess,
-    check_mean_fits,
-    example_points,
-    mean_field,
-    read_data,
-)
-from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel, point_rows
+from kpp.gp import AbstractGPModel, BernoulliLikelihood, read_data
+from kpp.gp.toolkit import LINKS, ConditionedProcess, check_mean_fits, example_points, mean_field
+from kpp.inference import Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels.toolkit import point_rows
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.generalized_gp import LATENTS, generalized_posterior, latent_dims
 from kpp_models.tables.gp_classification import gp_classification

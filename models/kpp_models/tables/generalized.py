@@ -13,20 +13,18 @@ from numpyro import distributions as dist
 from kpp.data.tables import Schema
 from kpp.foundation.validation import check_type, one_of
 from kpp.gp import (
-    AbstractCountLikelihood,
     AbstractGPModel,
     AbstractPointwiseLikelihood,
-    ConditionedProcess,
     NegativeBinomialLikelihood,
     PoissonLikelihood,
     StudentTLikelihood,
-    check_mean_fits,
-    example_points,
-    mean_field,
     read_data,
 )
-from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel, point_rows
+from kpp.gp.toolkit import AbstractCountLikelihood, ConditionedProcess, check_mean_fits, example_points, mean_field
+from kpp.inference import Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel
+from kpp.kernels.toolkit import point_rows
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.generalized_gp import LATENTS, generalized_gp, generalized_posterior, latent_dims
 from kpp_models.tables.inducing import (

@@ -7,16 +7,13 @@ import numpyro
 from jaxtyping import Array
 
 from kpp.foundation.validation import one_of
-from kpp.gp import (
+from kpp.gp import AbstractPointwiseLikelihood, LaplaceMarginal, condition, condition_on_values
+from kpp.gp.toolkit import (
     INDUCING,
     WHITENED,
-    AbstractPointwiseLikelihood,
     ConditionedProcess,
-    LaplaceMarginal,
     LatentParts,
     PriorMean,
-    condition,
-    condition_on_values,
     evaluate_mean,
     inducing_features,
     observe_inducing,
@@ -24,7 +21,8 @@ from kpp.gp import (
     prior_covariance,
     prior_factor,
 )
-from kpp.inference import Data, Sample
+from kpp.inference import Data
+from kpp.inference.toolkit import Sample
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jaxtyping import Array
 
-from kpp.gp import BernoulliLikelihood, PriorMean
+from kpp.gp import BernoulliLikelihood
+from kpp.gp.toolkit import PriorMean
 from kpp.kernels import AbstractKernel
 from kpp.typing import Leaf
 from kpp_models.tables.generalized_gp import generalized_gp

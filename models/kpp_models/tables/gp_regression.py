@@ -7,11 +7,10 @@ import numpyro
 from jaxtyping import Array
 from numpyro import distributions as dist
 
-from kpp.gp import (
-    GaussianProcessMarginal,
+from kpp.gp import GaussianProcessMarginal, IterativeSettings
+from kpp.gp.toolkit import (
     InducingBound,
     IterativeMarginal,
-    IterativeSettings,
     IterativeSystem,
     PriorMean,
     evaluate_mean,
@@ -51,8 +50,9 @@ def gp_regression(
         mean: m, the prior mean: a number, a prior, or a function of the points, which may hold priors.
         row_variances: s, what the variance of each row has in addition, (n,), or None.
         inducing_points: Inducing points, (w, d), or a prior for them: y then has the density of the collapsed bound,
-            `kpp.gp.InducingBound`. None for the exact evidence.
-        iterative: Settings, for the estimate of the evidence by conjugate gradients, `kpp.gp.IterativeMarginal`.
+            `kpp.gp.toolkit.InducingBound`. None for the exact evidence.
+        iterative: Settings, for the estimate of the evidence by conjugate gradients,
+            `kpp.gp.toolkit.IterativeMarginal`.
     """
     kernel = draw_priors("kernel", kernel)
     noise = draw_priors("noise_variance", noise_variance)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import count
-from kpp.gp import InducingSettings, code_columns, place_inducing
+from kpp.gp.toolkit import InducingSettings, code_columns, place_inducing
 from kpp.kernels import AbstractKernel
 from kpp.priors import leaf_shape
 from kpp.typing import Leaf

@@ -19,7 +19,7 @@ from kpp.data.tables import Schema
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import as_points, check_rng_key, count, one_of
 from kpp.functions import RKHSFunction
-from kpp.gp import code_columns, k_means_centres, refuse_priors_in
+from kpp.gp.toolkit import code_columns, k_means_centres, refuse_priors_in
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
 from kpp.priors import leaf_paths

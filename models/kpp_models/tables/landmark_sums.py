@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from kpp.lazy import TravelingFunction, complete_all
+from kpp.lazy.schedulers import complete_all
+from kpp.lazy.traveling import TravelingFunction
 from kpp.runtime.batching import NUM_BLOCKS, progress_bar
 from kpp_models.tables.row_blocks import IF_GONE, Piece, RowBlocks
 

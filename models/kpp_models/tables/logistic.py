@@ -13,19 +13,12 @@ from jaxtyping import Array, Float
 from kpp.data.labels import classes_field, read_labels
 from kpp.data.tables import Schema
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    BernoulliLikelihood,
-    ConditionedGP,
-    FeatureGP,
-    condition,
-    example_points,
-    log_likelihood,
-    read_data,
-    refuse_priors_in,
-    scalar_field,
-)
-from kpp.inference import AbstractModel, Data, Sample
-from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
+from kpp.gp import BernoulliLikelihood, ConditionedGP, condition, log_likelihood, read_data, scalar_field
+from kpp.gp.toolkit import FeatureGP, example_points, refuse_priors_in
+from kpp.inference import AbstractModel, Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel, Linear
+from kpp.kernels.toolkit import check_positive
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.grid_search import Selection, select_from_grid

@@ -15,20 +15,12 @@ from numpyro import distributions as dist
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, one_of
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    INDUCING,
-    WHITENED,
-    AbstractMultiLatentLikelihood,
-    CoregionalLikelihood,
-    HeteroscedasticLikelihood,
-    SoftmaxLikelihood,
-    example_points,
-    moments_in_blocks,
-    read_data,
-    replace_priors,
-)
-from kpp.inference import AbstractModel, Data, Sample
-from kpp.kernels import RBF, AbstractKernel, check_positive, parameter, point_rows
+from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, SoftmaxLikelihood, read_data, replace_priors
+from kpp.gp.toolkit import INDUCING, WHITENED, AbstractMultiLatentLikelihood, example_points, moments_in_blocks
+from kpp.inference import AbstractModel, Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel, parameter
+from kpp.kernels.toolkit import check_positive, point_rows
 from kpp.priors import is_prior, leaf_shape, substitute
 from kpp.typing import Leaf, Points, RngKey
 from kpp_models.tables.inducing import (
@@ -48,7 +40,7 @@ class MultiLatentGP(AbstractModel):
 
     `kpp.gp` has the likelihoods `SoftmaxLikelihood` for labels of several classes, `CoregionalLikelihood` for several
     outputs with missing entries, and `HeteroscedasticLikelihood` for noise whose variance is a function; another one is
-    a subclass of `kpp.gp.AbstractMultiLatentLikelihood`. Their parameters may be priors.
+    a subclass of `kpp.gp.toolkit.AbstractMultiLatentLikelihood`. Their parameters may be priors.
 
     With ``latent="sample"`` the inference samples the whitened latent values, and nothing is approximated; with
     ``latent="inducing"``, for many rows, the values at w inducing points are sampled or learned, and the rest is

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import one_of
 from kpp.functions import RKHSFunction
-from kpp.gp import (
+from kpp.gp.toolkit import (
     AbstractMultiLatentLikelihood,
     LatentParts,
     LatentPredictive,

@@ -15,21 +15,25 @@ from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, as_targets, check_same_rows, one_of
 from kpp.gp import (
     AbstractGPModel,
-    ConditionedProcess,
     GaussianLikelihood,
     IterativeSettings,
     LinearMean,
-    check_mean_fits,
     condition,
+    read_data,
+    scalar_field,
+)
+from kpp.gp.toolkit import (
+    ConditionedProcess,
+    check_mean_fits,
     condition_by_inducing,
     condition_iteratively,
     example_points,
     mean_field,
-    read_data,
-    scalar_field,
 )
-from kpp.inference import Data, Sample
-from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative, check_positive, point_rows
+from kpp.inference import Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative
+from kpp.kernels.toolkit import check_positive, point_rows
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.gp_regression import LATENTS, gp_regression
 from kpp_models.tables.inducing import check_inducing, number_of_inducing, with_inducing_points
@@ -56,13 +60,14 @@ class GPRegression(AbstractGPModel):
     likelihood is leave-one-out, :math:`\log p(y_i \mid y_{-i}, \theta)`, in closed form.
 
     With ``latent="inducing"`` the function is summarised by its values at w inducing points: the evidence is replaced
-    by the collapsed bound (`kpp.gp.InducingBound`), whose time is of order n w^2 in place of n^3. Every inference works
-    on it. Leave-one-out is then that of the approximation.
+    by the collapsed bound (`kpp.gp.toolkit.InducingBound`), whose time is of order n w^2 in place of n^3. Every
+    inference works on it. Leave-one-out is then that of the approximation.
 
     With ``latent="iterative"`` no kernel matrix is in memory, and time is of order n^2 per step of conjugate gradients.
     The posterior is exact up to a tolerance. The log determinant in the evidence is estimated with fixed random vectors
-    (`kpp.gp.iterative_log_density`), so that the evidence is a smooth function of the hyperparameters; `kpp.MAP` is the
-    inference for it. There is no leave-one-out, no draw of the training data, and no `Fit.function_posterior`.
+    (`kpp.gp.toolkit.iterative_log_density`), so that the evidence is a smooth function of the hyperparameters;
+    `kpp.MAP` is the inference for it. There is no leave-one-out, no draw of the training data, and no
+    `Fit.function_posterior`.
 
     Args:
         kernel: k, with numbers or priors as leaves.

@@ -14,16 +14,12 @@ from kpp import linalg
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_targets
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    example_points,
-    few_features,
-    normal_log_density,
-    read_data,
-    refuse_priors_in,
-    scalar_field,
-)
-from kpp.inference import AbstractModel, Data, Sample
-from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
+from kpp.gp import read_data, scalar_field
+from kpp.gp.toolkit import example_points, few_features, normal_log_density, refuse_priors_in
+from kpp.inference import AbstractModel, Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel, Linear
+from kpp.kernels.toolkit import check_positive
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.gp_regression import gp_regression
 from kpp_models.tables.grid_search import Selection, select_from_grid

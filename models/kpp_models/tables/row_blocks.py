@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.foundation.validation import refuse_masked
-from kpp.lazy import complete_all, is_chunked, read_blocks
+from kpp.lazy.blocks import is_chunked, read_blocks
+from kpp.lazy.schedulers import complete_all
 
 #: What the user should know if the scheduler of Dask is gone.
 IF_GONE = "nothing is kept of the fit; fit again with another scheduler or without"

@@ -32,11 +32,11 @@ from kpp.games import (
     Baseline,
     Interventional,
     all_coalitions,
-    choose_method,
     shapley_covariance,
     shapley_values,
     shapley_weights,
 )
+from kpp.games.toolkit import choose_method
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.priors import has_priors, is_prior
 from kpp.runtime.batching import map_rows, split_rows

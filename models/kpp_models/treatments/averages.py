@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games import has_product_terms
+from kpp.games.toolkit import has_product_terms
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Sum
 from kpp.posteriors import GPPosterior
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from kpp.causal import as_causal_graph
+from kpp.causal.toolkit import as_causal_graph
 from kpp.foundation.validation import count
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit

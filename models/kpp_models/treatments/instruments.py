@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.causal import CausalError, as_causal_graph, is_instrument
+from kpp.causal import CausalError, is_instrument
+from kpp.causal.toolkit import as_causal_graph
 from kpp.data.tables import Schema, as_frame, as_names, check_columns, read_points
 from kpp.embeddings import ConditionalMeanEmbedding, select_regularization
 from kpp.foundation.validation import as_targets, check_same_rows, positive, warn_if_float32

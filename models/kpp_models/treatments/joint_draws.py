@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp.games import has_product_terms
-from kpp.gp import draw_gaussian, prior_factor
+from kpp.games.toolkit import has_product_terms
+from kpp.gp.toolkit import draw_gaussian, prior_factor
 from kpp.kernels import AbstractKernel, Sum
 from kpp.posteriors import GPPosterior
 from kpp.runtime.memory import check_count, check_memory

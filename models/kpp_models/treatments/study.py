@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 import pandas as pd
 from jaxtyping import Float
 
-from kpp.causal import UnreachableOutcomeError
+from kpp.causal.toolkit import UnreachableOutcomeError
 from kpp.data.tables import Schema, standardize
 from kpp.foundation.validation import one_of
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood

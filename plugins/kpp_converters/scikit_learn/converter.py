@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from kpp.conversion import AbstractConverter
-from kpp.explanations import fit_of, has_function_law
+from kpp.explanations.toolkit import fit_of, has_function_law
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey

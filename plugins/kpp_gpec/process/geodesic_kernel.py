@@ -19,15 +19,8 @@ from numpy.typing import ArrayLike
 
 from kpp import linalg
 from kpp.foundation.validation import count, is_concrete
-from kpp.kernels import (
-    AbstractKernel,
-    check_matrices,
-    check_non_negative,
-    example_points,
-    parameter,
-    point_rows,
-    scalar,
-)
+from kpp.kernels import AbstractKernel, check_non_negative, parameter, scalar
+from kpp.kernels.toolkit import check_matrices, example_points, point_rows
 from kpp.typing import AnyArray, Leaf, RngKey
 
 

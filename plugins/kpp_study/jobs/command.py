@@ -66,7 +66,8 @@ def _run(
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    from kpp.explanations import NamedFunction, holds_named_function
+    from kpp.explanations import NamedFunction
+    from kpp.explanations.toolkit import holds_named_function
     from kpp_study.jobs.job import explain_to_store
     from kpp_study.study.study_fit import load_fit
 

@@ -14,9 +14,14 @@ import xarray as xr
 
 from kpp.api import ExplainRequest
 from kpp.data.tables import as_table
-from kpp.explanations import AbstractExplainer, Explanation, describe_key, is_fit
+from kpp.explanations import AbstractExplainer, Explanation
+from kpp.explanations.toolkit import describe_key, is_fit
 from kpp.games import AbstractValueFunction
-from kpp.lazy import BlockTask, Layout, complete_all, first_block, read_blocks, run_block
+from kpp.lazy.assembly import first_block
+from kpp.lazy.block_task import BlockTask, run_block
+from kpp.lazy.blocks import read_blocks
+from kpp.lazy.layout import Layout
+from kpp.lazy.schedulers import complete_all
 from kpp.runtime.batching import progress_bar
 from kpp.storage import zarr_store
 from kpp.typing import RngKey

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kpp.explanations import marked
-from kpp.lazy import Blocks, Layout
+from kpp.explanations.toolkit import marked
+from kpp.lazy.blocks import Blocks
+from kpp.lazy.layout import Layout
 from kpp.runtime.files import remove_leftovers, temporary_path
 from kpp.storage import zarr_store
 from kpp.storage.netcdf import encode_attrs

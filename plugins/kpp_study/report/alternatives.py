@@ -7,7 +7,7 @@ import xarray as xr
 
 from kpp.explanations import Explanation
 from kpp.foundation.wording import listed
-from kpp.plots import importance_order, mean_absolute
+from kpp.plots.toolkit import importance_order, mean_absolute
 from kpp_study.report.convergence import flatten
 from kpp_study.report.numbers import interval, number, short, short_name
 

@@ -14,7 +14,8 @@ from markupsafe import Markup
 
 from kpp.explanations import Explanation
 from kpp.foundation.wording import listed
-from kpp.plots import credible_interval, importance_order, mean_absolute
+from kpp.plots import credible_interval
+from kpp.plots.toolkit import importance_order, mean_absolute
 from kpp_study.report import alternatives
 from kpp_study.report.bars import Scale, bar
 from kpp_study.report.images import Image, embed

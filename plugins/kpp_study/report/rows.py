@@ -12,7 +12,7 @@ import xarray as xr
 from markupsafe import Markup
 
 from kpp.explanations import Explanation
-from kpp.plots import importance_order, mean_absolute
+from kpp.plots.toolkit import importance_order, mean_absolute
 from kpp_study.report.bars import Scale, step
 from kpp_study.report.numbers import NOTHING, interval, number, signed
 

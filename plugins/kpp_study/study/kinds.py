@@ -9,14 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kpp.causal import (
-    CausalDAG,
-    as_causal_graph,
-    collider_partition,
-    is_adjustment_set,
-    is_frontdoor_set,
-    minimal_adjustment_sets,
-)
+from kpp.causal import CausalDAG, collider_partition, is_adjustment_set, is_frontdoor_set, minimal_adjustment_sets
+from kpp.causal.toolkit import as_causal_graph
 from kpp.data.bags import Bags
 from kpp.data.tables import Scales, read_points
 from kpp.preferences import Matches

@@ -17,7 +17,8 @@ import pandas as pd
 
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp.inference import Fit, read_parts
+from kpp.inference import Fit
+from kpp.inference.toolkit import read_parts
 from kpp.preferences import Matches
 from kpp_study.study.data import Standardization, StudyData, as_json
 from kpp_study.study.units import values_in_original_units

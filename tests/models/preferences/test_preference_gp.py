@@ -16,8 +16,8 @@ import kpp
 from kpp import registry
 from kpp.data.tables import Schema
 from kpp.features import Nystrom
-from kpp.gp import FeatureCovariance
 from kpp.gp.laplace import laplace_log_evidence, laplace_posterior
+from kpp.gp.toolkit import FeatureCovariance
 from kpp.kernels import RBF, Categorical, Contextual, GeneralizedPreferential, Linear
 from kpp.preferences import Matches
 from kpp_models import GPGP, PGP, PreferenceGP, duel, preference_matrix, sample_preferences

@@ -12,7 +12,8 @@ from scipy.special import expit
 
 import kpp
 from kpp.features import Nystrom
-from kpp.gp import BernoulliLikelihood, laplace_posterior, leave_one_out_latent
+from kpp.gp import BernoulliLikelihood
+from kpp.gp.toolkit import laplace_posterior, leave_one_out_latent
 from kpp.inference import ConvergenceError
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Linear, Preferential
 from kpp.preferences import ItemFunction, Matches

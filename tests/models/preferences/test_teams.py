@@ -7,7 +7,8 @@ import pytest
 from scipy import special
 
 import kpp
-from kpp.kernels import RBF, BagMean, Categorical, Contextual, GeneralizedPreferential, Linear, PaddedBags, pad_bags
+from kpp.kernels import RBF, BagMean, Categorical, Contextual, GeneralizedPreferential, Linear, pad_bags
+from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import Matches, Rankings
 from kpp_models import GPGP, PGP, PreferenceGP, PreferenceRidge, duel, preference_matrix, sample_preferences
 from kpp_models.estimators import match_rows

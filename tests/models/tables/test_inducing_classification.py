@@ -12,7 +12,8 @@ from numpyro.infer.util import log_density
 from scipy import integrate, special, stats
 
 import kpp
-from kpp.gp import BernoulliLikelihood, LatentObservations
+from kpp.gp import BernoulliLikelihood
+from kpp.gp.toolkit import LatentObservations
 from kpp.kernels import RBF
 from kpp_models import GPClassification
 from oracles.kernels import rbf

@@ -12,15 +12,8 @@ import pytest
 from numpyro.infer.util import log_density
 
 import kpp
-from kpp.gp import (
-    GaussianLikelihood,
-    GaussianProcessMarginal,
-    IterativeSettings,
-    IterativeSystem,
-    LinearMean,
-    condition_iteratively,
-    iterative_log_density,
-)
+from kpp.gp import GaussianLikelihood, GaussianProcessMarginal, IterativeSettings, LinearMean
+from kpp.gp.toolkit import IterativeSystem, condition_iteratively, iterative_log_density
 from kpp.inference import ConvergenceError
 from kpp.kernels import RBF, Categorical
 from kpp.runtime import memory

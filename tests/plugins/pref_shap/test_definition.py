@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import kpp
-from kpp.games import all_coalitions, has_product_terms, shapley_values_from_table
+from kpp.games import all_coalitions, shapley_values_from_table
+from kpp.games.toolkit import has_product_terms
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Matern32, Preferential
 from kpp_pref_shap import (
     PreferentialContext,

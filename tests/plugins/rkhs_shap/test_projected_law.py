@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import kpp
-from kpp.explanations import Law, LawOfDraws
-from kpp.games import GaussianConditional, Interventional, Observational, as_players, shapley_covariance, shapley_root
+from kpp.explanations import Law
+from kpp.explanations.toolkit import LawOfDraws
+from kpp.games import GaussianConditional, Interventional, Observational, as_players, shapley_covariance
+from kpp.games.toolkit import shapley_root
 from kpp.kernels import RBF, Matern12
 from kpp_rkhs_shap import law as law_module
 from kpp_rkhs_shap import projected_law

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from kpp.data.tables import Schema
-from kpp.explanations import group_points
+from kpp.explanations.toolkit import group_points
 from kpp.games import as_players
 from kpp_surrogates.perturbation import Coalitions, Neighborhood, kinds_of_players
 

@@ -9,7 +9,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.causal import CausalDAG, CausalOrder, LawFactor, as_graph, gaussian_precision, marginal_precision
+from kpp.causal import CausalDAG, CausalOrder, as_graph
+from kpp.causal.toolkit import LawFactor, gaussian_precision, marginal_precision
 from kpp.foundation.validation import as_points, count, one_of
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction

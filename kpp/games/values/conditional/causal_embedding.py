@@ -13,7 +13,8 @@ import networkx as nx
 from jaxtyping import Array, Bool, Float
 from numpy.polynomial.legendre import legvander
 
-from kpp.causal import CausalDAG, CausalError, CausalOrder, LawFactor, as_graph
+from kpp.causal import CausalDAG, CausalError, CausalOrder, as_graph
+from kpp.causal.toolkit import LawFactor
 from kpp.foundation.validation import as_points, count
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
@@ -21,7 +22,8 @@ from kpp.games.values.conditional.causal_graphs import Graph, as_names, factors_
 from kpp.games.values.conditional.conditional_embeddings import REGULARIZED, median_kernel, restricted_matrices
 from kpp.games.values.imputation import AbstractImputation, equal_weights
 from kpp.games.values.product_games import example_functions
-from kpp.kernels import AbstractKernel, check_positive, parameter
+from kpp.kernels import AbstractKernel, parameter
+from kpp.kernels.toolkit import check_positive
 from kpp.linalg import DenseRidge
 from kpp.runtime.random import uniform
 from kpp.typing import AnyArray, Leaf, RngKey

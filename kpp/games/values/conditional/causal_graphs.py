@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 
-from kpp.causal import CausalDAG, CausalOrder, LawFactor, UnknownNodeError, intervention_law
+from kpp.causal import CausalDAG, CausalOrder, UnknownNodeError
+from kpp.causal.toolkit import LawFactor, intervention_law
 from kpp.foundation.wording import named
 
 Graph = CausalDAG | CausalOrder

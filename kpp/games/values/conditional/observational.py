@@ -30,7 +30,8 @@ from kpp.games.values.conditional.landmark_embeddings import LandmarkEmbeddings,
 from kpp.games.values.imputation import imputed_values, mean_prediction
 from kpp.games.values.product_games import example_functions, has_product_terms
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values, weighted_sums
-from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, check_positive, parameter
+from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, parameter
+from kpp.kernels.toolkit import check_positive
 from kpp.linalg import DenseRidge, FactorizationError
 from kpp.runtime.batching import NUM_BLOCKS, map_blocks, map_rows, rows_that_fit, sum_arrays
 from kpp.runtime.memory import check_count, check_memory

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from kpp.data.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows
 from kpp.data.tables import Schema, read_points
 from kpp.features import AbstractFeatureKernel, Nystrom, RandomFourier, landmarks
-from kpp.gp import check_categories, check_kernel_fits
+from kpp.gp.toolkit import check_categories, check_kernel_fits
 from kpp.kernels import resolve_features
 from kpp_models.tables.estimators.defaults import fixed_kernel, fixed_rbf
 
