@@ -20,7 +20,6 @@ from kpp.posteriors import GPPosterior
 from kpp.programs import release_programs
 from kpp.tables import Schema
 from kpp.typing import Points, RngKey
-from kpp.validation import count
 
 Sample = Mapping[str, jax.Array]
 Data = Mapping[str, Any]
@@ -218,6 +217,5 @@ class AbstractModel(AbstractModule):
         refuse_forked_process()
         release_programs()
         inference = NUTS() if inference is None else inference
-        count(num_prior_samples, "num_prior_samples", 0)
         model, data, schema = self.prepare(x, y, **options)
         return Fit.run(rng_key, model, data, schema, inference, num_prior_samples)
