@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -30,6 +30,7 @@ _MEASURES: dict[str, Callable[[xr.DataArray, xr.DataArray], xr.DataArray]] = {
 }
 
 
+@runtime_checkable
 class Study(Protocol):
     """What has made an effect, as far as the effect knows it."""
 
