@@ -94,7 +94,7 @@ def explain(
 
 
 def read(
-    predictor: Any,
+    predictor: object,
     x: Any,
     explainer: str | AbstractExplainer,
     value_function: str | AbstractValueFunction | None,
@@ -159,11 +159,11 @@ class Reader:
     columns: tuple[str, ...] | None
     names: Schema | None
 
-    def dataset(self, x: Any, rng_key: RngKey | None) -> xr.Dataset:
+    def dataset(self, x: object, rng_key: RngKey | None) -> xr.Dataset:
         """Return the dataset of the explanation of some rows."""
         return self.explain(x, rng_key).dataset
 
-    def explain(self, x: Any, rng_key: RngKey | None) -> Explanation:
+    def explain(self, x: object, rng_key: RngKey | None) -> Explanation:
         """Explain some rows; an error of a plugin's explainer says whose it is."""
         kind = type(self.explainer)
         if self.names is not None:

@@ -101,7 +101,7 @@ class ReadPredictor(NamedTuple):
     schema: Schema | None
 
     @classmethod
-    def read(cls, predictor: Any, requires: Requirement, schema: Schema | None = None) -> ReadPredictor:
+    def read(cls, predictor: object, requires: Requirement, schema: Schema | None = None) -> ReadPredictor:
         """Read a predictor; one that has been read is returned unchanged.
 
         Args:
