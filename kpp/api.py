@@ -120,7 +120,7 @@ def read(
     background = as_table(options.get("background"), "background") if reference is None else reference.points
     required, schema = _as_required(predictor, fit, plan.explainer.cls.requires, background, x)
     known = schema
-    if schema is None and is_table(x) and predictor is not None:
+    if schema is None and is_table(x) and predictor is not None and all(isinstance(name, str) for name in x.columns):
         known = Schema(tuple(x.columns))
     if background is not None:
         background = read_rows(background, known, "background")[0]

@@ -92,9 +92,9 @@ def explain_to_store(
     job = _describe(parts, x, rng_key, rows_per_block, data_name)
     store = JobStore.find(target, job)
     table = as_table(x)
+    blocks = read_blocks(table, rows_per_block)
     reader = read(predictor, table, explainer, value_function, options)
     explain = reader.dataset if units is None else functools.partial(_in_units, reader, units)
-    blocks = read_blocks(table, rows_per_block)
     if store is None:
         task, first = first_block(explain, blocks, rng_key, reader.columns)
         store = JobStore.create(target, first, blocks, job)
