@@ -199,23 +199,19 @@ class _Part(NamedTuple):
     fields: dict[str, bool]
 
     @classmethod
-    def create(cls, part: type, title: str) -> _Part:
-        """Read the options of a class from the fields of its constructor."""
+    def find(cls, argument: str, name: str) -> _Part:
+        """Return what is registered under a name; the message for an unknown name begins with the argument."""
+        try:
+            part = registry.get(f"{argument}s", name)
+        except registry.PluginError as error:
+            raise registry.PluginError(f"`{argument}`: {error}") from None
         missing = dataclasses.MISSING
         fields = {
             field.name: field.default is missing and field.default_factory is missing
             for field in dataclasses.fields(part)
             if field.init
         }
-        return cls(part, title, fields)
-
-    @classmethod
-    def find(cls, argument: str, name: str) -> _Part:
-        """Return what is registered under a name; the message for an unknown name begins with the argument."""
-        try:
-            return cls.create(registry.get(f"{argument}s", name), f"{argument.replace('_', ' ')} {name!r}")
-        except registry.PluginError as error:
-            raise registry.PluginError(f"`{argument}`: {error}") from None
+        return cls(part, f"{argument.replace('_', ' ')} {name!r}", fields)
 
     def build(self, options: Mapping[str, Any]) -> Any:
         """Return the explainer or the value function with those of the options that it takes."""
@@ -247,7 +243,7 @@ class _Plan(NamedTuple):
             given = [*options, *(["value_function"] if value_function is not None else [])]
             if given:
                 raise TypeError(f"`explainer` is ready-made, so its options {given} belong to its constructor")
-            return cls(_Part.create(type(explainer), ""), None, options, explainer)
+            return cls(_Part(type(explainer), "", {}), None, options, explainer)
         if not isinstance(explainer, str):
             raise TypeError(f"`explainer` must be a registered name or an explainer, got {explainer!r}")
         part = _Part.find("explainer", explainer)
@@ -263,8 +259,8 @@ class _Plan(NamedTuple):
 
     def training_background(self, predictor: object) -> _Background | None:
         """Return the training data of a fit as the background, if one is missing and the fit has a table of them."""
-        parts = (self.explainer, self.game) if self.ready is None else ()
-        needed = any(isinstance(part, _Part) and part.fields.get("background", False) for part in parts)
+        parts = [part for part in (self.explainer, self.game) if isinstance(part, _Part)]
+        needed = any(part.fields.get("background", False) for part in parts)
         schema = fitted_schema(predictor)
         if "background" in self.options or not needed or schema is None:
             return None
