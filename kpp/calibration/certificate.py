@@ -30,8 +30,8 @@ from jaxtyping import Array, Float
 from scipy import special
 from tqdm import tqdm
 
-from kpp.api import ExplainRequest
-from kpp.calibration.simulation import simulate
+from kpp.api import read, without_progress
+from kpp.calibration import simulate
 from kpp.data.tables import Schema
 from kpp.explanations.toolkit import fit_of
 from kpp.foundation.arguments import guard_exports
@@ -303,21 +303,16 @@ class _Study:
     def _explain(self, predictor: Fit | _Known, rng_key: RngKey) -> Float[np.ndarray, "s p g"]:
         """Return draws of the contributions."""
         assert self.options is not None
-        request = ExplainRequest(predictor, **_split(self.options)).quiet()
-        explanation = request.explain(self.x, rng_key)
+        options = {"explainer": "rkhs-shap", "value_function": None, **self.options}
+        explainer, value_function = options.pop("explainer"), options.pop("value_function")
+        reader = read(predictor, self.x, explainer, value_function, without_progress(explainer, options))
+        explanation = reader.explain(self.x, rng_key)
         if explanation.attrs.get("uncertainty") not in WHOLE or "draw" not in explanation.values.dims:
             raise TypeError(
                 "`options` must ask for contributions that are drawn from the whole posterior, as the explainer "
                 "'rkhs-shap' does by default; `explainer=None` certifies the predictions alone"
             )
         return explanation.values.values.reshape(-1, *explanation.values.shape[2:])
-
-
-def _split(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a request from those of `kpp.explain`."""
-    named = {"explainer": "rkhs-shap", "value_function": None}
-    own = {name: options.get(name, default) for name, default in named.items()}
-    return {**own, "options": {name: value for name, value in options.items() if name not in named}}
 
 
 def _position(truth: Float[np.ndarray, "*shape"], draws: Float[np.ndarray, "s *shape"]) -> Float[np.ndarray, "*shape"]:

@@ -187,7 +187,7 @@ class Schema:
             raise ValueError(
                 f"`{name}` has unknown levels {named(map(str, unknown))} in column {feature!r}; known are "
                 f'{named(known)}; `Fit.predict` takes `unseen="prior"` for such levels; for estimators of other '
-                "libraries `kpp.explain` takes the levels of `background` and of `x`"
+                "libraries `kpp.explain` takes the levels of `background` and of an `x` without chunks"
             )
         return np.array([codes[value] for value in found], dtype=float)
 

@@ -19,11 +19,10 @@ from kpp.explanations.estimator_functions import EstimatorFunction, is_estimator
 from kpp.explanations.explanation import Explanation
 from kpp.explanations.grouped_points import GroupedPoints, group_points
 from kpp.explanations.predictors import (
+    ReadPredictor,
     Requirement,
     check_features,
     describe_uncertainty,
-    fitted_schema,
-    read_function,
     read_rows,
 )
 from kpp.foundation.modules import AbstractModule
@@ -89,6 +88,8 @@ class Inputs:
         players: The features, or groups of features, that are explained.
         background: The background points, (m, d), or None if the explainer has none.
         requires: What the explainer requires of the predictor.
+        data: The rows that the explanation shows if they are not the points, (p, g).
+        instance_names: The names of the points, or None.
     """
 
     predictor: Any
@@ -98,6 +99,8 @@ class Inputs:
     players: Players
     background: Float[np.ndarray, "m d"] | None
     requires: Requirement
+    data: Float[np.ndarray, "p g"] | None = None
+    instance_names: Sequence[str] | None = None
 
     @classmethod
     def read(
@@ -126,31 +129,17 @@ class Inputs:
         background = as_table(background, "background")
         if requires == "callable" and is_estimator(predictor):
             predictor = EstimatorFunction.create(predictor, background if is_table(background) else None, as_table(x))
-        rows, schema = read_rows(x, fitted_schema(predictor))
-        return cls.create(predictor, rows, schema, requires, background=background, groups=groups)
-
-    @classmethod
-    def create(
-        cls,
-        predictor: object,
-        rows: Float[np.ndarray, "p d"],
-        schema: Schema,
-        requires: Requirement,
-        *,
-        background: object,
-        groups: Groups,
-    ) -> "Inputs":
-        """Combine a predictor with points that have been read; arguments and errors are the same as for `read`."""
-        function = read_function(predictor, requires)
-        check_features(function, rows)
-        background = as_table(background, "background")
+        known = ReadPredictor.read(predictor, requires)
+        rows, schema = read_rows(x, known.schema)
+        check_features(known.function, rows)
         if is_table(background):
-            background = read_rows(background, fitted_schema(predictor), "background")[0]
+            background = schema.read(background, "background")
         reference = None
         if background is not None:
             reference = np.asarray(as_points(background, "background", num_features=rows.shape[1]), dtype=rows.dtype)
         players = as_players(None if groups is None else dict(groups), rows.shape[1], schema.feature_names)
-        return cls(predictor, function, jnp.asarray(rows, rows.dtype), schema, players, reference, requires)
+        x = jnp.asarray(rows, rows.dtype)
+        return cls(known.predictor, known.function, x, schema, players, reference, requires)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -168,7 +157,7 @@ class Inputs:
         others = [] if self.background is None else [self.background]
         if self.requires == "rkhs_function" and isinstance(self.function, RKHSFunction) and self.function.num_features:
             others.append(np.asarray(self.function.points).reshape(-1, self.function.num_features))
-        return group_points(self.rows, self.players, self.schema, others)
+        return group_points(self.rows if self.data is None else self.data, self.players, self.schema, others)
 
     @functools.cached_property
     def predictions(self) -> Float[np.ndarray, "..."]:
@@ -236,6 +225,7 @@ class Inputs:
             **arrays,
             data=self.shown.data,
             schema=self.shown.schema,
+            instance_names=self.instance_names,
             groups=self.shown.groups,
             draws=draws,
             output_names=output_names(self.function) or output_names(self.predictor),
@@ -246,8 +236,9 @@ class Inputs:
 class AbstractPointsExplainer(AbstractExplainer):
     """An explainer of points (p, d), which receives the users' inputs read and checked.
 
-    A subclass defines `explain_inputs` in place of `explain`, and has a field `groups`. Its background is the field
-    ``background``, its own or that of its value function, if there is one.
+    A subclass defines `explain_inputs` in place of `explain`, and may have a field `groups`. Its background is the
+    field ``background``, its own or that of its value function, if there is one. If its points have another form, such
+    as pairs, it also defines `read_inputs`.
     """
 
     @abstractmethod

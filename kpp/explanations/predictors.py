@@ -79,15 +79,45 @@ def resolve(predictor: object, x: object, requires: Requirement) -> Resolved:
         TypeError: If the predictor is not of the kind that the explainer needs.
         ValueError: If `x` is empty, not finite, of the wrong shape, or lacks columns.
     """
-    if requires == "callable" and is_estimator(predictor):
-        predictor = EstimatorFunction.create(predictor)
-    function = read_function(predictor, requires)
-    schema = fitted_schema(predictor)
+    known = ReadPredictor.read(predictor, requires)
     if requires == "pairs":
-        return Resolved(function, *_read_pairs(x, schema))
-    rows, schema = read_rows(x, schema)
-    check_features(function, rows)
-    return Resolved(function, jnp.asarray(rows, rows.dtype), schema)
+        return Resolved(known.function, *_read_pairs(x, known.schema))
+    rows, schema = read_rows(x, known.schema)
+    check_features(known.function, rows)
+    return Resolved(known.function, jnp.asarray(rows, rows.dtype), schema)
+
+
+class ReadPredictor(NamedTuple):
+    """A predictor that has been read, so that many blocks of points need its function and its schema only once.
+
+    Attributes:
+        predictor: The predictor that was read; an estimator as an `EstimatorFunction`, if a "callable" is required.
+        function: The function that the explainer requires.
+        schema: The names of the features and their levels; None if the predictor does not know them.
+    """
+
+    predictor: Any
+    function: Any
+    schema: Schema | None
+
+    @classmethod
+    def read(cls, predictor: object, requires: Requirement, schema: Schema | None = None) -> ReadPredictor:
+        """Read a predictor; one that has been read is returned unchanged.
+
+        Args:
+            predictor: As for `resolve`.
+            requires: The kind of predictor that the explainer needs.
+            schema: The schema; by default that of the predictor.
+
+        Raises:
+            TypeError: If the predictor is not of the kind that the explainer needs.
+        """
+        if isinstance(predictor, ReadPredictor):
+            return predictor
+        if requires == "callable" and is_estimator(predictor):
+            predictor = EstimatorFunction.create(predictor)
+        function = read_function(predictor, requires)
+        return cls(predictor, function, fitted_schema(predictor) if schema is None else schema)
 
 
 def is_fit(predictor: object) -> TypeGuard[_Fitted]:
@@ -187,11 +217,6 @@ def read_rows(x: object, schema: Schema | None, name: str = "x") -> tuple[Float[
             "give numbers, a kpp.Fit made from a data frame, or an estimator with a data frame as background"
         )
     return rows, schema
-
-
-def schema_of(x: object, name: str = "x") -> Schema:
-    """Return the names of the columns of points, for a predictor that does not know columns; see `read_rows`."""
-    return read_rows(x, None, name)[1]
 
 
 def read_function(predictor: object, requires: Requirement) -> RKHSFunction | Callable[..., Any]:

@@ -7,6 +7,7 @@ from kpp.explanations.grouped_points import group_points as group_points
 from kpp.explanations.law import LawOfDraws as LawOfDraws
 from kpp.explanations.named_functions import holds_named_function as holds_named_function
 from kpp.explanations.parts.storage import marked as marked
+from kpp.explanations.predictors import ReadPredictor as ReadPredictor
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved
 from kpp.explanations.predictors import describe_uncertainty as describe_uncertainty
@@ -15,7 +16,6 @@ from kpp.explanations.predictors import fitted_schema as fitted_schema
 from kpp.explanations.predictors import has_function_law as has_function_law
 from kpp.explanations.predictors import is_fit as is_fit
 from kpp.explanations.predictors import read_rows as read_rows
-from kpp.explanations.predictors import schema_of as schema_of
 from kpp.explanations.record import describe_estimate as describe_estimate
 from kpp.explanations.record import describe_key as describe_key
 from kpp.explanations.record import describe_value_function as describe_value_function

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from kpp.data.tables import Schema
 from kpp.foundation.modules import AbstractModule
-from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
 from kpp.inference.fit.fit import Fit
@@ -218,6 +217,5 @@ class AbstractModel(AbstractModule):
         refuse_forked_process()
         release_programs()
         inference = NUTS() if inference is None else inference
-        count(num_prior_samples, "num_prior_samples", 0)
         model, data, schema = self.prepare(x, y, **options)
         return Fit.run(rng_key, model, data, schema, inference, num_prior_samples)

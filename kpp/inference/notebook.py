@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,15 +13,12 @@ from kpp.kernels.parameters import fields_html
 from kpp.runtime.notebook import Html, details, items, panel, table
 from kpp.storage import arviz_data
 
-if TYPE_CHECKING:
-    from kpp.inference.fit.fit import Fit
-
 _SHOWN = 20
 _PROBABILITY = 0.9
 
 
-def fit_html(fit: Fit) -> Html:
-    """Return a summary of a fit as HTML."""
+def fit_html(fit: Any) -> Html:
+    """Return a summary of a `kpp.Fit` as HTML."""
     title = f"{type(fit.model).__name__} by {type(fit.inference).__name__}"
     divergences = fit.attrs.get("divergences", 0)
     draws = f"{_counted(fit.num_chains, 'chain')} of {_counted(fit.num_draws, 'draw')}"
@@ -69,7 +66,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}" if np.isfinite(value) else "\u2013"
 
 
-def _data(fit: Fit) -> Iterator[Any]:
+def _data(fit: Any) -> Iterator[Any]:
     for name, value in fit.data.items():
         shapes = ", ".join(str(np.shape(leaf)) for leaf in jax.tree.leaves(value))
         yield f"{name}: {shapes or value}"

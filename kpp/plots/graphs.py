@@ -54,7 +54,7 @@ def causal_graph(
     as_nodes(graph, list(colors), "highlight")
     as_nodes(graph, list(texts), "labels")
     directed = graph.digraph
-    positions = layered_positions(graph)
+    positions = layered_positions(directed)
     rows = collections.Counter(step for step, _ in positions.values())
     texts = {node: _parts.wrapped(texts.get(node, node), _LINE) for node in graph.nodes}
     points = 16 + 6 * max(len(line) for text in texts.values() for line in text.split("\n"))  # across a node

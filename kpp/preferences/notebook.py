@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from kpp.runtime.notebook import Html, panel, table
 
-if TYPE_CHECKING:
-    from kpp.preferences.matches import Matches
-
 _SHOWN = 8
 
 
-def matches_html(matches: Matches) -> Html:
-    """Return a summary of matches as HTML; their arrays must not be traced by JAX."""
+def matches_html(matches: Any) -> Html:
+    """Return a summary of `kpp.preferences.Matches` as HTML; their arrays must not be traced by JAX."""
     low, high = np.asarray(matches.pairs).T
     wins, losses, ties = (np.asarray(part) for part in (matches.wins, matches.losses, matches.ties))
     records = np.zeros((matches.num_items, 3))

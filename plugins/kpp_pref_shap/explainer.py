@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -13,27 +13,25 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
-from kpp.explanations import Law
+from kpp.explanations import AbstractPointsExplainer, Inputs, Law
 from kpp.explanations.toolkit import (
     LawOfDraws,
     describe_estimate,
     describe_key,
-    describe_uncertainty,
     describe_value_function,
     freeze_groups,
-    group_points,
     representatives,
     solve_in_blocks,
 )
 from kpp.foundation.validation import count, one_of, positive
-from kpp.games import ShapleyEstimate, as_players, estimate_shapley
+from kpp.games import ShapleyEstimate, estimate_shapley
 from kpp.games.toolkit import Players, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.runtime.threads import one_blas_thread
 from kpp.typing import AnyArray, RngKey
 from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
-from kpp_pref_shap.inputs import PreferenceInputs, read_contexts, read_duels
+from kpp_pref_shap.inputs import read_contexts, read_duels
 from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.law import num_steps, prior_covariance, whitened_draws
 from kpp_pref_shap.pair_functions import PairPoints
@@ -43,7 +41,7 @@ from kpp_pref_shap.side_by_side import SideBySide
 _INSTANCES, _MAX_ENTRIES, _MAX_PLAYERS = 4096, 2**26, 14
 
 
-class PrefShap(AbstractExplainer):
+class PrefShap(AbstractPointsExplainer):
     r"""Shapley values of a preference between two items.
 
     .. math:: g(x, x') = \sum_j \phi_j(x, x'), \qquad \phi_j(x', x) = -\phi_j(x, x')
@@ -114,88 +112,77 @@ class PrefShap(AbstractExplainer):
             positive(self.tolerance, "tolerance")
         one_of(self.covariance, "covariance", ("auto", None))
 
-    @one_blas_thread()
-    def explain(self, predictor: Any, x: Any, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain the preferences at p duels, items or contexts.
+    def read_inputs(self, predictor: Any, x: Any) -> Inputs:
+        """Read a predictor and p duels, items or contexts.
 
         Args:
             predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs, with draws (chain, draw) or
                 without.
             x: The points to explain, in the form that the value function requires, or `kpp.preferences.Matches`.
-            rng_key: A JAX random key; needed if coalitions are sampled. Draws of the values take the key 0 without it.
-
-        Returns:
-            The explanation.
 
         Raises:
-            TypeError: If the predictor is not such a function, or coalitions must be sampled and `rng_key` is None.
-            ValueError: If the form of `x` is wrong, or an option is invalid.
+            TypeError: If the predictor is not such a function.
+            ValueError: If the form of `x` is wrong.
         """
-        inputs = self._read(predictor, x)
-        groups = None if self.groups is None else dict(self.groups)
-        players = as_players(groups, inputs.schema.num_features, inputs.schema.feature_names)
-        shown = group_points(inputs.data, players, inputs.schema)
-        arrays, estimate = self._values(inputs, players, rng_key)
-        has_draws = bool(inputs.function.batch_shape)
-        num_draws = math.prod(inputs.function.batch_shape)
-        record = describe_uncertainty(predictor, has_law=False, num_draws=num_draws)
+        game = self.value_function
+        if isinstance(game, PreferentialContext):
+            return read_contexts(predictor, x, game.contexts, game.matches, self.groups)
+        return read_duels(predictor, x, game.opponents, self.groups, has_contexts=game.contexts is not None)
+
+    @one_blas_thread()
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain preferences.
+
+        A random key is required where coalitions are sampled. Draws of the values take the key 0 if there is none.
+        """
+        arrays, estimate = self._values(inputs, rng_key)
+        record = {"explainer": "pref-shap", **describe_value_function(self.value_function), "explains": self._explains}
         record |= describe_estimate(estimate, rng_key)
-        law = self._laws(predictor, inputs, players) if self.covariance == "auto" else None
+        law = self._laws(inputs) if self.covariance == "auto" else None
         if law is not None:
             key = jax.random.key(0) if rng_key is None else rng_key
             # Another stream than the one of sampled coalitions.
-            arrays = law.draw(arrays, inputs.function.batch_shape, jax.random.fold_in(key, 1))
-            record |= law.record(predictor) | {"rng_key": describe_key(key)}
-        return Explanation.create(
-            **arrays,
-            data=shown.data,
-            schema=shown.schema,
-            instance_names=inputs.instance_names,
-            groups=shown.groups,
-            draws=has_draws or law is not None,
-            attrs={
-                "explainer": "pref-shap",
-                **describe_value_function(self.value_function),
-                "explains": inputs.explains,
-                **record,
-            },
-        )
+            arrays = law.draw(arrays, inputs.batch_shape, jax.random.fold_in(key, 1))
+            record |= law.record(inputs.predictor) | {"rng_key": describe_key(key)}
+        return inputs.explanation(record, draws=law is not None or bool(inputs.batch_shape), **arrays)
 
-    def _laws(self, predictor: Any, inputs: PreferenceInputs, players: Players) -> LawOfDraws | None:
+    @property
+    def _explains(self) -> str:
+        game = self.value_function
+        if isinstance(game, PreferentialContext):
+            return "contexts of duels" if game.matches is None else "contexts"
+        return "duels" if game.opponents is None else "items against opponents"
+
+    def _laws(self, inputs: Inputs) -> LawOfDraws | None:
         """Return the law of the values, if there is one and it is affordable."""
-        drawn = representatives(predictor, inputs.function)
+        assert isinstance(inputs.function, RKHSFunction), "`requires` says so"
+        drawn = representatives(inputs.predictor, inputs.function)
         if drawn is None:
             return None
         first, num_draws = next(drawn.each()), len(drawn.nearest)
-        pairs, _ = SideBySide(self.value_function, first.mean).split(inputs.rows)
-        steps = num_steps(self.value_function, first, pairs, players)
+        pairs, _ = SideBySide(self.value_function, first.mean).split(inputs.x)
+        steps = num_steps(self.value_function, first, pairs, inputs.players)
         if steps > Law.affordable_products:
             return None
         if len(drawn.chosen) * steps > Law.affordable_products:
-            return LawOfDraws((self._law(first, inputs, players),), np.zeros(num_draws, int))
-        return LawOfDraws(tuple(self._law(each, inputs, players) for each in drawn.each()), drawn.nearest)
+            return LawOfDraws((self._law(first, inputs),), np.zeros(num_draws, int))
+        return LawOfDraws(tuple(self._law(each, inputs) for each in drawn.each()), drawn.nearest)
 
-    def _law(self, posterior: GPPosterior, inputs: PreferenceInputs, players: Players) -> Law:
+    def _law(self, posterior: GPPosterior, inputs: Inputs) -> Law:
         """Return the law of the values under the posterior at one value of the hyperparameters."""
-        pairs, contexts = SideBySide(self.value_function, posterior.mean).split(inputs.rows)
+        pairs, contexts = SideBySide(self.value_function, posterior.mean).split(inputs.x)
         assert isinstance(self.value_function, PreferentialItems), "`num_steps` has checked it"
-        covariance = prior_covariance(self.value_function, posterior, pairs, contexts, players)
-        means, _ = self._values(inputs._replace(function=whitened_draws(posterior)), players, jax.random.key(0))
+        covariance = prior_covariance(self.value_function, posterior, pairs, contexts, inputs.players)
+        whitened = dataclasses.replace(inputs, function=whitened_draws(posterior))
+        means, _ = self._values(whitened, jax.random.key(0))
         values = np.asarray(means["values"])[0]
         covariance = covariance - np.einsum("rpi,rqj->pqij", values, values, optimize=True)
         return Law.of_covariance(covariance, self.value_function.background.shape[0])
 
-    def _read(self, predictor: Any, x: Any) -> PreferenceInputs:
-        game = self.value_function
-        if isinstance(game, PreferentialContext):
-            return read_contexts(predictor, x, game.contexts, game.matches)
-        return read_duels(predictor, x, game.opponents, has_contexts=game.contexts is not None)
-
-    def _values(
-        self, inputs: PreferenceInputs, players: Players, rng_key: RngKey | None
-    ) -> tuple[dict[str, Any], ShapleyEstimate]:
+    def _values(self, inputs: Inputs, rng_key: RngKey | None) -> tuple[dict[str, Any], ShapleyEstimate]:
         """Return values, errors, base values and predictions, and the record of their estimation."""
-        game, method = self.value_function, self._method(inputs.function, players)
+        assert isinstance(inputs.function, RKHSFunction), "`requires` says so"
+        game, players, method = self.value_function, inputs.players, self._method(inputs.function, inputs.players)
 
         def solve(function: RKHSFunction, rows: Float[Array, "b columns"]) -> tuple[ShapleyEstimate, Any]:
             packed = SideBySide(game, function)
@@ -218,7 +205,7 @@ class PrefShap(AbstractExplainer):
 
         size = self.instances_at_once or self._instances_at_once(inputs.function, players)
         estimate, (predictions, base) = solve_in_blocks(
-            solve, inputs.function, inputs.rows, instances_at_once=size, progress=self.progress
+            solve, inputs.function, inputs.x, instances_at_once=size, progress=self.progress
         )
         arrays = {
             "values": estimate.values,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,78 +11,56 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kpp import RKHSFunction
 from kpp.data.tables import Schema, is_table
-from kpp.explanations import resolve
-from kpp.explanations.toolkit import fitted_schema, schema_of
+from kpp.explanations import Inputs, resolve
+from kpp.explanations.toolkit import ReadPredictor, read_rows
 from kpp.foundation.validation import as_points, check_same_rows
+from kpp.games import as_players
 from kpp.preferences import Matches
 from kpp.typing import AnyArray
 from kpp_pref_shap.pair_functions import PairPoints, as_pairs, check_preference, split_points
 
-
-class PreferenceInputs(NamedTuple):
-    """The function and the instances to explain.
-
-    Attributes:
-        function: The function on pairs, possibly in contexts.
-        rows: Both items and the context of each instance side by side, (p, 2 d + c).
-        data: The data shown with the values of each instance, (p, players' features).
-        schema: The names of the players' features, and for contexts their levels.
-        instance_names: The names of the instances, or None.
-        explains: "duels", "items against opponents", "contexts of duels" or "contexts".
-    """
-
-    function: RKHSFunction
-    rows: Float[Array, "p columns"]
-    data: Float[np.ndarray, "p g"]
-    schema: Schema
-    instance_names: list[str] | None
-    explains: str
+Groups = Mapping[str, Any] | Sequence[tuple[str, Any]] | None
 
 
 def read_duels(
-    predictor: Any, x: Any, opponents: Float[AnyArray, "r d"] | None, *, has_contexts: bool
-) -> PreferenceInputs:
+    predictor: Any, x: Any, opponents: Float[AnyArray, "r d"] | None, groups: Groups, *, has_contexts: bool
+) -> Inputs:
     """Read the inputs of a game of items: a function on pairs, and the points to explain.
 
     These are pairs, or items if there are opponents, in a tuple with contexts if the function has contexts that the
     game does not average over; or matches. Raises TypeError if the predictor is not such a function, and ValueError if
     `x` does not have the form that the game needs.
     """
+    known = ReadPredictor.read(predictor, "pairs")
     matches = x if isinstance(x, Matches) else None
     items, contexts = split_points(x if matches is None else _winners_first(matches))
-    schema: Schema | None
+    schema = known.schema
     if opponents is not None:
         if matches is not None:
             raise ValueError("`x` must be items (p, d), which are compared with all `opponents`, got Matches")
-        known = fitted_schema(predictor) or schema_of(items)
-        schema, items = known, known.read(items)
+        items, schema = read_rows(items, schema)
         opponent = np.mean(np.asarray(opponents), axis=0, keepdims=True)
         items = np.stack([items, np.broadcast_to(opponent, items.shape)], axis=1)
-    else:
-        schema = fitted_schema(predictor) or (None if matches is None else matches.schema)
-    resolved = resolve(predictor, items, "pairs")
+    elif schema is None and matches is not None:
+        schema = matches.schema
+    resolved = resolve(known, items, "pairs")
     function, pairs = check_preference(resolved.function), np.asarray(resolved.x)
-    names = (schema or resolved.schema).feature_names
     as_pairs(pairs, "x", split_points(function.points)[0].shape[-1])
     contexts = _contexts_of_duels(function, contexts, len(pairs), has_contexts)
-    return PreferenceInputs(
-        function,
-        _pack_rows(function, pairs[:, 0], pairs[:, 1], contexts, len(pairs)),
-        pairs[:, 0] - pairs[:, 1],
-        Schema(names),
-        _names(matches),
-        "duels" if opponents is None else "items against opponents",
-    )
+    rows = _pack_rows(function, pairs[:, 0], pairs[:, 1], contexts, len(pairs))
+    names = Schema((schema or resolved.schema).feature_names)
+    return _inputs(known, rows, pairs[:, 0] - pairs[:, 1], names, matches, groups)
 
 
 def read_contexts(
-    predictor: Any, x: Any, references: Float[AnyArray, "n c"], pairs: AnyArray | None
-) -> PreferenceInputs:
+    predictor: Any, x: Any, references: Float[AnyArray, "n c"], pairs: AnyArray | None, groups: Groups
+) -> Inputs:
     """Read the inputs of a game of contexts: a function on pairs in contexts, and the points to explain.
 
     These are a tuple of pairs and contexts, or contexts if there are pairs to average over, or matches. Raises
     TypeError if the predictor is not such a function, and ValueError if `x` does not have the form that the game needs.
     """
+    known = ReadPredictor.read(predictor, "pairs")
     matches = x if isinstance(x, Matches) else None
     points = x if matches is None else _winners_first(matches)
     if pairs is None:
@@ -90,21 +69,31 @@ def read_contexts(
             raise ValueError("`x` must be a tuple of pairs and contexts, or the value function needs `matches`")
     else:
         duels, contexts = None, points[1] if isinstance(points, tuple) else points
-    resolved = resolve(predictor, pairs if duels is None else duels, "pairs")
+    resolved = resolve(known, pairs if duels is None else duels, "pairs")
     function = check_preference(resolved.function, contextual=True)
-    schema = matches.context_schema if matches is not None else _context_schema(contexts, references.shape[1])
-    contexts = as_points(schema.read(contexts, "x"), "x", num_features=split_points(function.points)[1].shape[-1])
+    schema = None if matches is None else matches.context_schema
+    if schema is None and not is_table(contexts):
+        schema = Schema(tuple(f"u{j}" for j in range(references.shape[1])))
+    contexts, schema = read_rows(contexts, schema)
+    contexts = as_points(contexts, "x", num_features=split_points(function.points)[1].shape[-1])
     first, second = (None, None) if duels is None else np.asarray(resolved.x).swapaxes(0, 1)
     if first is not None:
         check_same_rows(first.shape[0], contexts.shape[0], "the pairs of x", "the contexts of x")
-    return PreferenceInputs(
-        function,
-        _pack_rows(function, first, second, contexts, contexts.shape[0]),
-        np.asarray(contexts),
-        schema,
-        _names(matches),
-        "contexts of duels" if pairs is None else "contexts",
-    )
+    rows = _pack_rows(function, first, second, contexts, contexts.shape[0])
+    return _inputs(known, rows, np.asarray(contexts), schema, matches, groups)
+
+
+def _inputs(
+    known: ReadPredictor,
+    rows: Float[Array, "p columns"],
+    data: Float[np.ndarray, "p g"],
+    schema: Schema,
+    matches: Matches | None,
+    groups: Groups,
+) -> Inputs:
+    """Return the inputs: both items and the context of each instance side by side, and what is shown of them."""
+    players = as_players(None if groups is None else dict(groups), schema.num_features, schema.feature_names)
+    return Inputs(known.predictor, known.function, rows, schema, players, None, "pairs", data, _names(matches))
 
 
 def _winners_first(matches: Matches) -> PairPoints:
@@ -143,11 +132,6 @@ def _contexts_of_duels(
     contexts = as_points(contexts, "x", num_features=known.shape[-1])
     check_same_rows(num_rows, contexts.shape[0], "the items of x", "the contexts of x")
     return contexts
-
-
-def _context_schema(contexts: object, num_features: int) -> Schema:
-    """Return the names of a data frame's columns, or u0, u1, ..."""
-    return schema_of(contexts) if is_table(contexts) else Schema(tuple(f"u{j}" for j in range(num_features)))
 
 
 def _pack_rows(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from kpp import AbstractExplainer, Explanation
 from kpp.data.tables import is_table, read_points
-from kpp.explanations import EstimatorFunction, Inputs
+from kpp.explanations import AbstractPointsExplainer, EstimatorFunction, Inputs
 from kpp.explanations.toolkit import describe_key
 from kpp.foundation.validation import check_rng_key, one_of
 from kpp.typing import AnyArray, RngKey
@@ -53,7 +53,7 @@ def _as_optional_background(value: Any) -> Any:
     return None if value is None else as_background(value)
 
 
-class ShapExplainer(AbstractExplainer):
+class ShapExplainer(AbstractPointsExplainer):
     r"""An explainer of shap as an explainer of kpp, for comparisons, plots, reports and GPEC.
 
     A shap explainer, such as ``shap.TreeExplainer(model)``, ``shap.DeepExplainer`` or ``shap.PermutationExplainer``,
@@ -83,6 +83,11 @@ class ShapExplainer(AbstractExplainer):
     requires: ClassVar = "callable"
     additive: ClassVar = False  # not all explainers of shap are; `check_additivity` checks
 
+    @property
+    def reference_points(self) -> object:
+        """The background of an algorithm; an explainer of shap has its own."""
+        return self.background if isinstance(self.shap_explainer, str) else None
+
     def explain(self, predictor: object, x: object, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain the predictions at p points.
 
@@ -99,9 +104,11 @@ class ShapExplainer(AbstractExplainer):
         """
         if predictor is None:
             return self._explain_sums(x, rng_key)
-        by_name = isinstance(self.shap_explainer, str)
-        inputs = Inputs.read(predictor, x, self.requires, background=self.background if by_name else None)
-        if by_name:
+        return self.explain_inputs(self.read_inputs(predictor, x), rng_key=rng_key)
+
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain predictions; see `explain`."""
+        if isinstance(self.shap_explainer, str):
             return self._explain_by_name(inputs, rng_key)
         rows = inputs.predictor.rows(inputs.rows) if isinstance(inputs.predictor, EstimatorFunction) else inputs.rows
         seen = _call(self.shap_explainer, rows, inputs.rows, rng_key)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kpp.explanations import AbstractExplainer, Explanation
+from kpp import registry
+from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explanation
 
 SHAPES = [
     (False, False, ("instance", "feature")),
@@ -106,6 +107,12 @@ def test_bad_parts_are_refused_by_name(change, message):
 def test_names_and_schema_exclude_each_other(schema):
     with pytest.raises(ValueError, match="`feature_names` or `schema`"):
         Explanation.create(np.zeros((1, 3)), 0.0, [0.0], np.zeros((1, 3)), schema=schema, feature_names=["a", "b", "c"])
+
+
+def test_all_explainers_of_this_repository_read_their_inputs_in_the_same_way():
+    ours = [cls for cls in registry.explainers().values() if cls.__module__.startswith("kpp_")]
+    assert len(ours) > 10
+    assert all(issubclass(cls, AbstractPointsExplainer) for cls in ours)
 
 
 def test_an_explainer_must_declare_what_it_needs():

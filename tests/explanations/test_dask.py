@@ -18,6 +18,7 @@ import pytest
 import xarray as xr
 
 import kpp
+from kpp.explanations import predictors
 from kpp.kernels import RBF
 from kpp_models import GPRegression
 from kpp_study import explain_to_store
@@ -98,8 +99,9 @@ def test_the_values_are_those_of_the_rows_in_memory(table):
     assert lazy.attrs["method"] == known.attrs["method"]
 
 
-def test_only_the_first_block_is_computed_at_once():
-    seen = []
+def test_only_the_first_block_is_computed_at_once_and_the_predictor_is_read_once(monkeypatch):
+    seen, read_function, functions = [], predictors.read_function, []
+    monkeypatch.setattr(predictors, "read_function", lambda *given: functions.append(given) or read_function(*given))
 
     def read(block):
         seen.append(len(block))
@@ -112,6 +114,7 @@ def test_only_the_first_block_is_computed_at_once():
     assert seen == [10]
     lazy.values.compute()
     assert sorted(seen) == [3, 10, 10]
+    assert len(functions) == 1
 
 
 def test_blocks_have_keys_of_their_own():

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import xarray as xr
 
 import kpp
 from kpp.inference.base import inspect_sites
@@ -47,6 +48,13 @@ def test_shapes_and_coordinates(nuts_fit, conjugate):
     assert groups["prior"]["weights"].sizes == {"chain": 1, "draw": 100, "feature": 3}
     np.testing.assert_array_equal(groups["observed_data"]["y"], conjugate.y)
     np.testing.assert_array_equal(groups["constant_data"]["x"], conjugate.x)
+
+
+def test_the_object_is_made_once_and_holds_all_draws_after_thinning(nuts_fit):
+    assert nuts_fit.idata is nuts_fit.idata
+    thinned, _ = nuts_fit.thin(4)
+    assert thinned.draws["weights"].shape[1] == 2
+    xr.testing.assert_identical(*(arviz_data.group(fit.idata, "posterior") for fit in (nuts_fit, thinned)))
 
 
 def test_sampler_statistics(nuts_fit):

@@ -58,7 +58,7 @@ FAULTS = {
         ValueError,
         "`dataset` must have the array 'base_values', got",
     ),
-    "another type": ("return inputs.x", TypeError, "`Strange.explain_inputs` must return a kpp.Explanation, got"),
+    "another type": ("return inputs.x", TypeError, "`Strange` must return a kpp.Explanation, got"),
 }
 
 

@@ -136,7 +136,8 @@ class CausalDAG:
 
     def _repr_html_(self) -> str:
         """Return a drawing for notebooks."""
-        return draw_svg(self) if len(self) else escaped(repr(self))
+        pairs = sorted(self.sort(pair) for pair in self._bidirected)
+        return draw_svg(self._graph, pairs, self._latent, repr(self)) if len(self) else escaped(repr(self))
 
     @cached_property
     def position(self) -> dict[str, int]:

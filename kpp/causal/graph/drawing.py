@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence, Set
+
+import networkx as nx
 
 from kpp.causal.graph.layout import layered_positions, outer_side
 from kpp.runtime.notebook import Html, escaped
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
 
 Point = tuple[float, float]
 
@@ -19,37 +18,39 @@ _GAP, _ROW, _RADIUS, _LETTER, _TIP = 60.0, 56.0, 16.0, 7.4, 8.0
 _BEND = 0.55
 
 
-def draw_svg(graph: CausalDAG) -> Html:
+def draw_svg(directed: nx.DiGraph, bidirected: Sequence[Sequence[str]], latent: Set[str], title: str) -> Html:
     """Draw a graph: latent nodes dashed, bidirected edges dashed with two tips.
 
     Args:
-        graph: The graph, with at least one node.
+        directed: The directed edges of the graph, which has at least one node.
+        bidirected: The pairs with a hidden common cause.
+        latent: The nodes that are not observed.
+        title: What the drawing shows.
 
     Returns:
         The SVG element. Names are text, which can be selected and searched.
     """
-    positions = layered_positions(graph)
-    half = {node: _RADIUS + _LETTER * len(node) / 2 for node in graph.nodes}
+    positions = layered_positions(directed)
+    half = {node: _RADIUS + _LETTER * len(node) / 2 for node in directed}
     widest = max(half.values())
     step = 2 * widest + _GAP
     places = {node: (column * step, height * _ROW) for node, (column, height) in positions.items()}
-    edges = [_edge(places, half, a, b, outer_side(positions, a, b) * _BEND * _ROW) for a, b in graph.edges]
-    for a, b in sorted(graph.sort(pair) for pair in graph.bidirected):
+    edges = [_edge(places, half, a, b, outer_side(positions, a, b) * _BEND * _ROW) for a, b in directed.edges]
+    for a, b in bidirected:
         edges.append(_edge(places, half, a, b, -0.8 * _ROW, bidirected=True))
-    nodes = [_node(graph, node, places[node], half[node]) for node in graph.nodes]
+    nodes = [_node(node, places[node], half[node], node in latent) for node in directed]
     heights = [y for _, y in places.values()]
     left, top = -widest - 4, min(heights) - 1.3 * _ROW
     width, height = max(x for x, _ in places.values()) + widest + 4 - left, max(heights) + 1.3 * _ROW - top
     return Html(
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}" '
         f'width="{width:.0f}" height="{height:.0f}" style="max-width:100%" font-family="sans-serif" font-size="13">'
-        f"<title>{escaped(repr(graph))}</title>{''.join(edges)}{''.join(nodes)}</svg>"
+        f"<title>{escaped(title)}</title>{''.join(edges)}{''.join(nodes)}</svg>"
     )
 
 
-def _node(graph: CausalDAG, node: str, place: Point, half: float) -> str:
+def _node(node: str, place: Point, half: float, latent: bool) -> str:
     x, y = place
-    latent = node in graph.latent
     dashes = ' stroke-dasharray="4 3"' if latent else ""
     return (
         f'<ellipse cx="{x:.1f}" cy="{y:.1f}" rx="{half:.1f}" ry="{_RADIUS:.1f}" fill="currentColor" '

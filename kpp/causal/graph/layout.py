@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import networkx as nx
-
-if TYPE_CHECKING:
-    from kpp.causal.graph.dag import CausalDAG
 
 Positions = dict[str, tuple[int, float]]
 
 
-def layered_positions(graph: CausalDAG) -> Positions:
+def layered_positions(directed: nx.DiGraph) -> Positions:
     """Place each node one step to the right of its last cause.
 
     Args:
-        graph: The graph.
+        directed: The directed edges of the graph.
 
     Returns:
         For each node its step and its height in the step, with heights centered at 0 and 1 apart; the nodes of a step
         are in the order of the mean height of their causes.
     """
-    directed = graph.digraph
     positions: Positions = {}
     for step, layer in enumerate(nx.topological_generations(directed)):
         causes = {node: [positions[cause][1] for cause in directed.pred[node]] for node in layer}

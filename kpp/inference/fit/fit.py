@@ -52,7 +52,7 @@ class Fit:
 
     Args:
         model: The model, an `AbstractModel`, with feature names resolved.
-        arviz: An ArviZ object, the groups from which one is made when `idata` is first read, or None.
+        arviz: An ArviZ object, what makes one when `idata` is first read, or None.
         data: The training data by argument of the NumPyro model.
         schema: The names of the features and their levels; None if the points are not a table.
         draws: The draws by site, of shape (chain, draw, *event).
@@ -99,21 +99,23 @@ class Fit:
         _check_draws(getattr(inference, "num_samples", 1), "num_samples", data)
         keys = jax.random.split(rng_key, 3)
         posterior = inference.run(keys[0], model.numpyro_model, data)
-        fit = cls(model, None, data, schema, posterior.samples, inference, posterior.state)
-        return fit._with_groups(keys[1], posterior, _FixedGroups(fit, keys[2], num_prior_samples))
+        groups = _Groups(posterior, keys[1], keys[2], num_prior_samples)
+        return cls(model, groups, data, schema, posterior.samples, inference, posterior.state)
 
-    @property
+    @functools.cached_property
     def idata(self) -> Any:
         """The ArviZ object (`InferenceData` or `DataTree`), made when it is first read.
 
         Its groups are posterior, sample_stats, log_likelihood (pointwise), posterior_predictive, observed_data,
         constant_data, prior and prior_predictive. Its attributes are those of the fit, `attrs`.
         """
-        return self.arviz.idata if isinstance(self.arviz, _Groups) else self.arviz
+        return self.arviz.make(self) if isinstance(self.arviz, _Groups) else self.arviz
 
     @property
     def attrs(self) -> dict[str, Any]:
         """What the inference recorded, such as ``divergences`` or ``modes``: the attributes of `idata`."""
+        if isinstance(self.arviz, _Groups):
+            return {**self.arviz.posterior.attrs, "model": type(self.model).__name__}
         return {} if self.arviz is None else dict(self.arviz.attrs)
 
     @property
@@ -327,8 +329,7 @@ class Fit:
         _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(rng_key)
         posterior = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
-        fresh = self._replace_draws(posterior.samples, posterior.state)
-        return fresh._with_groups(keys[1], posterior, _FixedGroups(self))
+        return self._drawn_anew(posterior, keys[1])
 
     @one_blas_thread()
     def resume(self, rng_key: RngKey, num_samples: int) -> Fit:
@@ -347,8 +348,7 @@ class Fit:
         _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(rng_key)
         posterior = self.inference.resume(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
-        further = self._replace_draws(posterior.samples, posterior.state)
-        further = further._with_groups(keys[1], posterior, _FixedGroups(self))
+        further = self._drawn_anew(posterior, keys[1])
         joined = {name: jnp.concatenate([value, posterior.samples[name]], axis=1) for name, value in self.draws.items()}
         idata = _join_draws(self.idata, further.idata, self.attrs)
         return dataclasses.replace(further, draws=joined, arviz=idata)
@@ -464,9 +464,10 @@ class Fit:
     def _replace_draws(self, samples: dict[str, jax.Array], state: dict[str, jax.Array]) -> Fit:
         return dataclasses.replace(self, draws=samples, state=state)
 
-    def _with_groups(self, rng_key: RngKey, posterior: Posterior, fixed: _FixedGroups) -> Fit:
-        """Return this fit with the groups of its draws, and those that do not depend on them."""
-        return dataclasses.replace(self, arviz=_Groups(self, rng_key, posterior, fixed))
+    def _drawn_anew(self, posterior: Posterior, rng_key: RngKey) -> Fit:
+        """Return the fit with other draws, whose groups of data and prior are those of this fit."""
+        groups = _Groups(posterior, rng_key, earlier=self)
+        return dataclasses.replace(self, draws=posterior.samples, state=posterior.state, arviz=groups)
 
     def _pointwise_groups(self, rng_key: RngKey, naming: Naming) -> dict[str, xr.Dataset]:
         """Return the groups log_likelihood and posterior_predictive, in one pass over the draws."""
@@ -484,59 +485,41 @@ class Fit:
 
 
 @dataclasses.dataclass(frozen=True)
-class _FixedGroups:
-    """The groups of ArviZ that do not depend on the draws: drawn anew, or those of an earlier fit.
-
-    Args:
-        fit: The fit.
-        rng_key: A JAX random key, for the prior; None to take the groups of `fit`.
-        num_prior_samples: The number of draws from the prior; 0 leaves its groups out.
-    """
-
-    fit: Fit
-    rng_key: RngKey | None = None
-    num_prior_samples: int = 0
-
-    def make(self) -> dict[str, xr.Dataset]:
-        """Return the groups by name."""
-        if self.rng_key is None:
-            kept = ("observed_data", "constant_data", "prior", "prior_predictive")
-            return {name: group for name, group in arviz_data.groups(self.fit.idata).items() if name in kept}
-        model, data, naming = self.fit.model.numpyro_model, self.fit.data, self.fit._naming
-        found = data_groups(model, data, naming)
-        if self.num_prior_samples == 0:
-            return found
-        return found | prior_groups(self.rng_key, model, data, self.fit._sites, naming, self.num_prior_samples)
-
-
-@dataclasses.dataclass(frozen=True)
 class _Groups:
-    """The groups of ArviZ, made when they are first read: few fits are asked for them, and they take a while.
+    """What makes the groups of ArviZ when they are first read: few fits are asked for them, and they take a while.
 
     Args:
-        fit: The fit, without an ArviZ object.
-        rng_key: A JAX random key, for the replicates.
         posterior: What the inference has returned.
-        fixed: The groups that do not depend on the draws.
+        rng_key: A JAX random key, for the replicates.
+        prior_key: A JAX random key, for the prior; None without draws from it.
+        num_prior_samples: The number of draws from the prior; 0 leaves its groups out.
+        earlier: A fit to the same data, whose groups of data and prior are taken; None to make them.
     """
 
-    fit: Fit
-    rng_key: RngKey
     posterior: Posterior
-    fixed: _FixedGroups
+    rng_key: RngKey
+    prior_key: RngKey | None = None
+    num_prior_samples: int = 0
+    earlier: Fit | None = None
 
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """The attributes of the ArviZ object."""
-        return {**self.posterior.attrs, "model": type(self.fit.model).__name__}
+    def make(self, fit: Fit) -> Any:
+        """Return the ArviZ object of a fit; after `Fit.thin` that of all draws."""
+        if fit.draws is not self.posterior.samples:
+            fit = fit._replace_draws(self.posterior.samples, fit.state)
+        found = posterior_groups(self.posterior, fit._sites, fit._naming)
+        found |= fit._pointwise_groups(self.rng_key, fit._naming)
+        return arviz_data.from_groups(found | self._fixed(fit), fit.attrs)
 
-    @property
-    def idata(self) -> Any:
-        """The ArviZ object."""
-        naming = self.fit._naming
-        found = posterior_groups(self.posterior, self.fit._sites, naming)
-        found |= self.fit._pointwise_groups(self.rng_key, naming)
-        return arviz_data.from_groups(found | self.fixed.make(), self.attrs)
+    def _fixed(self, fit: Fit) -> dict[str, xr.Dataset]:
+        """Return the groups that do not depend on the draws."""
+        if self.earlier is not None:
+            kept = ("observed_data", "constant_data", "prior", "prior_predictive")
+            return {name: group for name, group in arviz_data.groups(self.earlier.idata).items() if name in kept}
+        model, data, naming = fit.model.numpyro_model, fit.data, fit._naming
+        found = data_groups(model, data, naming)
+        if self.prior_key is None or self.num_prior_samples == 0:
+            return found
+        return found | prior_groups(self.prior_key, model, data, fit._sites, naming, self.num_prior_samples)
 
 
 def _num_rows(data: Any) -> int:

@@ -2,6 +2,7 @@ r"""Gaussian-process regression of bag targets on the centroids of the bags, whi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -75,7 +76,8 @@ class CentroidGP(AbstractAggregateModel):
         """Read bags and one target per bag, with each bag replaced by its centroid; see `BaggGP.prepare`."""
         sources = [_centroids(bags) for bags in as_bags(x)]
         several = isinstance(x, (list, tuple)) and any(isinstance(part, Bags) for part in x)
-        return self._prepare(sources if several else sources[0], y, exposure=exposure, matched=True)
+        changes, data, bags = self._read(sources if several else sources[0], y, exposure=exposure, matched=True)
+        return dataclasses.replace(self, **changes), data, Schema(bags.feature_names)
 
     @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
     def bag_gram(self) -> str:  # type: ignore[override]

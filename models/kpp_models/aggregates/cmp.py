@@ -20,7 +20,7 @@ from kpp.kernels.toolkit import check_positive, point_rows
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places
-from kpp_models.aggregates.data import Sources, Targets, as_bags, bags_of, join_bags, num_sources
+from kpp_models.aggregates.data import Sources, Targets, bags_of, num_sources
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.preparation import example_bags, fitted_kernel, mean_field, numbers_field
 
@@ -139,8 +139,7 @@ class CMP(AbstractAggregateModel):
         Raises:
             ValueError: If the data are invalid; the message names the argument.
         """
-        model, data, schema = self._prepare(x, y, covariates, exposure=exposure)
-        bags = join_bags(as_bags(x))[0]
+        changes, data, bags = self._read(x, y, covariates, exposure=exposure)
         kernels = self.bag_kernel
         if isinstance(kernels, (tuple, list)) and len(kernels) != num_sources(data):
             raise ValueError(
@@ -151,8 +150,9 @@ class CMP(AbstractAggregateModel):
         def fitted(kernel: AbstractKernel) -> AbstractKernel:
             return fitted_kernel(kernel, bags.covariate_names, data["covariates"], "bag_kernel", "covariates")
 
-        bag_kernel = tuple(map(fitted, kernels)) if isinstance(kernels, (tuple, list)) else fitted(kernels)
-        return dataclasses.replace(model, bag_kernel=bag_kernel, covariate_names=bags.covariate_names), data, schema
+        changes["bag_kernel"] = tuple(map(fitted, kernels)) if isinstance(kernels, (tuple, list)) else fitted(kernels)
+        changes["covariate_names"] = bags.covariate_names
+        return dataclasses.replace(self, **changes), data, Schema(bags.feature_names)
 
     def operator(self, data: Mapping[str, Any], at: Places | None = None) -> Float[Array, "N M"]:
         """Return the estimated conditional mean operator; see `ConditionalMeanOperator.weights`."""

@@ -50,12 +50,12 @@ def as_bags(x: Sources, name: str = "x") -> list[Bags]:
 
 def read_aggregates(
     x: Sources, y: Targets, covariates: Targets | None, *, matched: bool
-) -> tuple[dict[str, Any], Schema]:
+) -> tuple[dict[str, Any], Bags]:
     """Read bags, their aggregates (M,) and the covariates of these (M, dy), or lists of them, into the data of a model.
 
     A list has one entry per source. Without covariates there is one target per bag, in the order of the bags, which
-    `matched` requires. The data lack the parts for the likelihood and for inference. Raises ValueError if rows do not
-    match, values are missing, or required covariates are missing.
+    `matched` requires. The data lack the parts for the likelihood and for inference; all bags are returned with them.
+    Raises ValueError if rows do not match, values are missing, or required covariates are missing.
     """
     warn_if_float32("a model of aggregates")
     sources = as_bags(x)
@@ -77,7 +77,7 @@ def read_aggregates(
         "target_source": jnp.asarray(np.repeat(np.arange(len(sources)), [len(part) for part in targets])),
         "y": jnp.concatenate(targets),
     }
-    return data, Schema(bags.feature_names)
+    return data, bags
 
 
 def num_sources(data: Data) -> int:

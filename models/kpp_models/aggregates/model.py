@@ -147,26 +147,24 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         Raises:
             ValueError: If the data are invalid; the message names the argument.
         """
-        return self._prepare(x, y, exposure=exposure, matched=True)
+        changes, data, bags = self._read(x, y, exposure=exposure, matched=True)
+        return dataclasses.replace(self, **changes), data, Schema(bags.feature_names)
 
-    def _prepare(
-        self: Model,
+    def _read(
+        self,
         x: Sources,
         y: Targets,
         covariates: Targets | None = None,
         *,
         exposure: Targets | None = None,
         matched: bool = False,
-    ) -> tuple[Model, dict[str, Any], Schema]:
-        """Read bags and targets, resolve names of features in the kernel, and place the inducing points."""
-        data, schema = read_aggregates(x, y, covariates, matched=matched)
-        bags = bags_of(data)
+    ) -> tuple[dict[str, Any], dict[str, Any], Bags]:
+        """Read bags and targets; return the fields that change, with inducing points placed, the data and all bags."""
+        data, bags = read_aggregates(x, y, covariates, matched=matched)
         check_mean_fits(self.mean, bags.points)
         check_noise_of_sources(self.noise_variance, num_sources(data))
         data["y"], data["exposure"] = as_aggregate_targets(self.likelihood, data["y"], join_exposures(exposure))
-        changes: dict[str, Any] = {
-            "kernel": fitted_kernel(self.kernel, schema.feature_names, bags.points, "kernel", "x")
-        }
+        changes: dict[str, Any] = {"kernel": fitted_kernel(self.kernel, bags.feature_names, bags.points, "kernel", "x")}
         data["coincidence"] = None if is_zero(self.high_resolution_variance) else bags.coincidence()
         data["inducing"], data["offsets"] = None, None
         if self.inducing is not None:
@@ -175,7 +173,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             per_step = None if self.mixes_bags else self.minibatch
             data["inducing"] = gram_data(self.approximation, bags, per_step)
             data["offsets"] = None if per_step is None else point_offsets(bags)
-        return dataclasses.replace(self, **changes), data, schema
+        return changes, data, bags
 
     def operator(self, data: Data, at: Places | None = None) -> Float[Array, "N M"]:
         """Return the matrix A at the places of the targets, or at others; by default the identity.
@@ -259,7 +257,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             offsets: The numbers below the size of the largest bag, (c,), if a step reads some bags only; or None.
             y: The targets, (M,), or None to draw them.
         """
-        data = {name: value for name, value in locals().items() if name not in ("self", "y", "__class__")}
+        data: dict[str, Any] = {"x": x, "bag_of": bag_of, "sizes": sizes, "covariates": covariates, "source": source}
+        data |= {"target_covariates": target_covariates, "target_source": target_source, "exposure": exposure}
+        data |= {"coincidence": coincidence, "inducing": inducing, "offsets": offsets}
         model = replace_priors(self, draw_priors)
         if model.collapsed:
             numpyro.sample("y", model._marginal(data), obs=y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -18,9 +18,6 @@ from kpp.foundation.validation import one_of, refuse_first
 from kpp.foundation.wording import named
 from kpp.typing import RngKey
 
-if TYPE_CHECKING:
-    from kpp_models.treatments.study import EffectStudy
-
 # Fewer effective rows than this are warned about.
 _FEW_ROWS = 10
 # A message lists no more values of a curve than these.
@@ -31,6 +28,14 @@ _MEASURES: dict[str, Callable[[xr.DataArray, xr.DataArray], xr.DataArray]] = {
     "ratio": lambda a, b: a / b,
     "odds ratio": lambda a, b: a * (1 - b) / (b * (1 - a)),
 }
+
+
+@runtime_checkable
+class Study(Protocol):
+    """What has made an effect, as far as the effect knows it."""
+
+    def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
+        """Estimate the effect again on a changed table; see `CausalEffect.refute`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +67,7 @@ class CausalEffect:
     """
 
     dataset: xr.Dataset
-    study: EffectStudy | None = None
+    study: Study | None = None
     scale: tuple[float, float, float] | None = None
 
     def __repr__(self) -> str:
@@ -196,8 +201,7 @@ class CausalEffect:
             raise TypeError(
                 "`refute` needs an effect of a table, kpp_models.causal_effect(table, ...); this one is of a fit"
             )
-        change_key, run_key = jax.random.split(rng_key)
-        return self.study.changed(change_key, how).run(run_key)
+        return self.study.refute(rng_key, how)
 
     def rescaled(self, center: float, width: float) -> CausalEffect:
         """Return the effect on the outcome times `width` plus `center`.

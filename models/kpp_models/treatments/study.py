@@ -69,15 +69,21 @@ class EffectStudy:
 
         Nothing is fitted if the graph has no path for an effect.
         """
+        return dataclasses.replace(self._estimated(rng_key), study=self)
+
+    def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
+        """Estimate the effect again on a changed table; see `CausalEffect.refute`."""
+        change_key, run_key = jax.random.split(rng_key)
+        return self.changed(change_key, how).run(run_key)
+
+    def _estimated(self, rng_key: RngKey) -> CausalEffect:
         try:
             covariates = self.question.find_covariates([str(column) for column in self.table.columns])
         except UnreachableOutcomeError:
-            return dataclasses.replace(no_effect(rng_key, self.table, self.question, self.options), study=self)
+            return no_effect(rng_key, self.table, self.question, self.options)
         if covariates is None:
             self._check_expression()
-            return dataclasses.replace(
-                effect_of_expression(rng_key, self.table, self.question, self.options), study=self
-            )
+            return effect_of_expression(rng_key, self.table, self.question, self.options)
         return self._adjusted(rng_key, covariates)
 
     def _adjusted(self, rng_key: RngKey, covariates: tuple[str, ...]) -> CausalEffect:
@@ -90,8 +96,7 @@ class EffectStudy:
         model = _model(scales.schema, likelihood)
         inference = Laplace(num_samples=250, progress=False) if self.inference is None else self.inference
         fit = model.fit(fit_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
-        found = effect_of_fit(effect_key, fit, self.question, self.options, scales=scales)
-        return dataclasses.replace(found.rescaled(center, width), study=self)
+        return effect_of_fit(effect_key, fit, self.question, self.options, scales=scales).rescaled(center, width)
 
     def changed(self, rng_key: RngKey, how: str) -> EffectStudy:
         """Return the study of a changed table; see `CausalEffect.refute`."""
@@ -105,7 +110,7 @@ class EffectStudy:
             return dataclasses.replace(self, table=self.table.iloc[rows], options=options)
         if how == "placebo":
             if isinstance(self.inference, MAP):
-                warnings.warn(_NO_PLACEBO, UserWarning, stacklevel=3)
+                warnings.warn(_NO_PLACEBO, UserWarning, stacklevel=4)
             order = np.asarray(jax.random.permutation(rng_key, num_rows))
             column = self.table[self.question.treatment]  # `to_numpy` would lose the type of a category
             shuffled = column.iloc[order].set_axis(self.table.index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp.api import ExplainRequest
+from kpp.api import Reader, read, without_progress
 from kpp.data.tables import as_table
 from kpp.explanations import AbstractExplainer, Explanation
 from kpp.explanations.toolkit import describe_key, is_fit
@@ -90,25 +91,28 @@ def explain_to_store(
         raise ValueError(f"`path` must end in .zarr, got {str(target)!r}")
     if units is not None and "background" in options:
         options["background"] = units.points(options["background"])
-    request = ExplainRequest(predictor, explainer, value_function, dict(options)).quiet()
-    explain = request.dataset if units is None else functools.partial(_in_units, request, units)
-    job = _describe(request, x, rng_key, rows_per_block, data_name)
-    job |= {} if units is None else {"units": _fingerprint(units, "units")}
+    options = without_progress(explainer, options)
+    parts = {"predictor": predictor, "explainer": explainer, "value_function": value_function, **options}
+    parts |= {} if units is None else {"units": units}
+    job = _describe(parts, x, rng_key, rows_per_block, data_name)
     store = JobStore.find(target, job)
-    blocks = read_blocks(as_table(x), rows_per_block)
+    table = as_table(x)
+    blocks = read_blocks(table, rows_per_block)
+    reader = read(predictor, table, explainer, value_function, options)
+    explain = reader.dataset if units is None else functools.partial(_in_units, reader, units)
     if store is None:
-        task, first = first_block(explain, blocks, rng_key, request.columns)
+        task, first = first_block(explain, blocks, rng_key, reader.columns)
         store = JobStore.create(target, first, blocks, job)
     else:
         key = jax.random.key(0) if rng_key is None and "rng_key" in store.layout().attrs else rng_key
-        task = BlockTask(explain, key, request.columns)
+        task = BlockTask(explain, key, reader.columns)
     _explain_others(task, blocks, store, show_progress)
     return Explanation.load(target)
 
 
-def _in_units(request: ExplainRequest, units: Units, rows: Any, rng_key: RngKey | None) -> xr.Dataset:
+def _in_units(reader: Reader, units: Units, rows: Any, rng_key: RngKey | None) -> xr.Dataset:
     """Return the dataset of the explanation of some rows, both in other units than those of the predictor."""
-    return units.explanation(request.explain(units.points(rows), rng_key), rows).dataset
+    return units.explanation(reader.explain(units.points(rows), rng_key), rows).dataset
 
 
 def _explain_others(task: BlockTask, blocks: Any, store: JobStore, show_progress: bool) -> None:
@@ -137,22 +141,19 @@ def _run_and_write(
 
 
 def _describe(
-    request: ExplainRequest, x: object, rng_key: RngKey | None, rows_per_block: int, data_name: str | None
+    parts: Mapping[str, Any], x: object, rng_key: RngKey | None, rows_per_block: int, data_name: str | None
 ) -> dict[str, str]:
-    """Return all that decides the numbers of a job, each by its name."""
+    """Return all that decides the numbers of a job, each by its name; `parts` hold what is explained and how."""
     from dask.base import tokenize
 
     job = {
-        "predictor": _fingerprint(request.predictor, "predictor"),
         "x": data_name or str(tokenize(x)),
         "rows_per_block": str(rows_per_block),
-        "explainer": _fingerprint(request.explainer, "explainer"),
-        "value_function": _fingerprint(request.value_function, "value_function"),
         "rng_key": "None" if rng_key is None else str(describe_key(rng_key)),
         "precision": "float64" if jax.config.jax_enable_x64 else "float32",
         **{f"version of {name}": importlib.metadata.version(name) for name in ("kpp", "jax", "numpy")},
     }
-    return job | {name: _fingerprint(value, name) for name, value in request.options.items()}
+    return job | {name: _fingerprint(value, name) for name, value in parts.items()}
 
 
 def _fingerprint(value: Any, name: str) -> str:

@@ -115,6 +115,13 @@ def test_a_table_with_text_is_explained_through_its_background(pipeline, name):
         )
 
 
+def test_blocks_of_rows_have_the_levels_of_the_background(pipeline):
+    dask = pytest.importorskip("dask.dataframe")
+    rows = FRAME.sort_values("region", ascending=False)
+    with pytest.raises(ValueError, match=r"`x` has unknown levels \['south', 'west'\] in column 'region'; known are"):
+        explain(pipeline, dask.from_pandas(rows, sort=False, npartitions=2), "kernel-shap", background=rows[-9:])
+
+
 def test_a_ready_made_explainer_takes_the_function_of_a_table(pipeline):
     function = EstimatorFunction.create(pipeline, FRAME)
     ready = LIME(function.schema.read(FRAME), num_perturbations=50, progress=False)
