@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from kpp_study.report.explained import explained_part, importance
 from kpp_study.report.images import figure_style
 from kpp_study.report.numbers import number, short_name
 from kpp_study.report.pages import render
-from kpp_study.report.sentences import explained
+from kpp_study.report.sentences import explained, recorded, today
 
 _SECTIONS = (("explanation", "Explanation"), ("instances", "Single predictions"), ("made", "How it was made"))
 
@@ -44,7 +43,7 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
         )
     page = {
         "title": title or (f"Explanation of {target}" if target else "Explanation of predictions"),
-        "created": _today(),
+        "created": today(),
         "version": importlib.metadata.version("kpp"),
         "sections": _SECTIONS,
         "glance": _glance(explanation),
@@ -85,15 +84,8 @@ def _provenance(explanation: Explanation) -> Mapping[str, Any]:
     """Return the recorded facts that are short."""
     sizes = [f"{size} {dim}s" if size != 1 else f"1 {dim}" for dim, size in explanation.values.sizes.items()]
     facts: dict[str, Any] = {"contributions": ", ".join(sizes)}
-    for name, value in explanation.attrs.items():
-        if name not in ("levels", "study", "data", "versions") and isinstance(value, (str, int, float, bool)):
-            facts[str(name).replace("_", " ")] = f"{value:.6g}" if isinstance(value, float) else value
+    facts |= recorded(explanation)
     versions = explanation.attrs.get("versions", {})
     if isinstance(versions, Mapping) and versions:
         facts["software"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     return facts
-
-
-def _today() -> str:
-    today = datetime.date.today()
-    return f"{today.day} {today:%B %Y}"
