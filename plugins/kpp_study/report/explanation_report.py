@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from kpp.explanations import Explanation
+from kpp.gp import probability
 from kpp_study.report.explained import explained_part, importance
 from kpp_study.report.images import figure_style
 from kpp_study.report.numbers import number, short_name
 from kpp_study.report.pages import render
+from kpp_study.report.rows import LATENT, Predicted
 from kpp_study.report.sentences import explained, recorded, today
 
 _SECTIONS = (("explanation", "Explanation"), ("instances", "Single predictions"), ("made", "How it was made"))
@@ -40,6 +42,7 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
             sentence=explained(explanation),
             value_unit=_value_unit(explanation),
             waterfalls=range(len(explanation)),
+            predicted=_predicted(explanation),
         )
     page = {
         "title": title or (f"Explanation of {target}" if target else "Explanation of predictions"),
@@ -54,10 +57,23 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
 
 
 def _value_unit(explanation: Explanation) -> str:
-    target = explanation.attrs.get("target")
-    if explanation.attrs.get("scale") == "probability":
-        return f"probability of {target}" if target else "probability"
-    return "in the unit of the predictions"  # which is not recorded: a target, or a latent function of labels
+    target, attrs = explanation.attrs.get("target"), explanation.attrs
+    of_target = f" of {target}" if target else ""
+    if attrs.get("scale") == "probability":
+        return f"probability{of_target}"
+    if attrs.get("link") in LATENT:
+        return f"{LATENT[attrs['link']]}{of_target}"
+    return "in the unit of the predictions"  # which is not recorded
+
+
+def _predicted(explanation: Explanation) -> Predicted | None:
+    """Return the probability of each row, if latent values of a label are explained by draws of the function."""
+    attrs, predictions = explanation.attrs, explanation.predictions
+    of_function = attrs.get("uncertainty") in ("full", "function only") and explanation.variance is None
+    if attrs.get("link") not in LATENT or not of_function or not explanation.has_draws or "output" in predictions.dims:
+        return None
+    values = np.asarray(probability(attrs["link"], predictions.transpose("chain", "draw", "instance").values))
+    return Predicted.probability(values.mean((0, 1)), LATENT[attrs["link"]])
 
 
 def _glance(explanation: Explanation) -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ from kpp.inference import Fit
 from kpp.typing import RngKey
 from kpp_study.report import sentences
 from kpp_study.report.contents import Column, DataSummary, ReportContents
-from kpp_study.report.rows import Predicted
+from kpp_study.report.rows import LATENT, Predicted
 from kpp_study.study import results
 from kpp_study.study.config import StudyConfig
 from kpp_study.study.data import StudyData
@@ -50,7 +50,7 @@ def report_contents(
     probability = results.probabilities(fit, data)
     predictive = results.predictive_draws(keys["predict"], fit, data, groups) if probability is None else None
     loo, reason = results.leave_one_out(fit, data, groups, of_labels=probability is not None)
-    latent = "log-odds" if getattr(model, "link", None) == "logit" else "latent function"
+    latent = LATENT.get(getattr(model, "link", ""), "latent function")
     return ReportContents(
         title=config.title,
         created=sentences.today(),
