@@ -359,7 +359,7 @@ def test_a_study_that_is_ended_leaves_the_earlier_results(step, name, tmp_path):
     assert process.stdout.readline() == "waiting\n", process.communicate()[1]
     end(process, name)
     assert process.returncode == {"SIGKILL": -signal.SIGKILL, "SIGTERM": 143, "SIGINT": 130}[name]
-    kept = [] if step == "_fit" else [".here.fit.nc"]  # for --resume
+    kept = [] if step == "fit" else [".here.fit.nc"]  # for --resume
     if name != "SIGKILL":  # nobody has to clean up after the others
         assert entries(parent) == [*kept, "here"]
     write_folder(output, "new", overwrite=True)

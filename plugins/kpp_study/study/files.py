@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import logging
-import lzma
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from kpp.memory import check_expansion
 from kpp.tables import is_number
 from kpp_study.study.data_config import DataConfig
-from kpp_study.study.dialect import DROP, PLAIN, TableFormat, check_dialect
+from kpp_study.study.dialect import DROP, OPENERS, PLAIN, TableFormat, check_dialect
 from kpp_study.study.errors import StudyError, did_you_mean
 
 _LOGGER = logging.getLogger("kpp")
 _CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
-_UNPACK: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def read_table(path: Path, key: str, dialect: TableFormat = PLAIN) -> pd.DataFrame:
@@ -145,9 +140,9 @@ def _refuse_expansion(path: Path) -> None:
 
         parquet = pyarrow.parquet.read_metadata(path)
         check_expansion(8 * parquet.num_rows * parquet.num_columns, size)
-    elif suffix in _UNPACK:
+    elif suffix in OPENERS:
         length = 0
-        with _UNPACK[suffix](path) as file:
+        with OPENERS[suffix](path) as file:
             while block := file.read(2**20):
                 length += len(block)
                 check_expansion(length, size)
