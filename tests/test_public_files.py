@@ -122,7 +122,7 @@ def test_the_files_that_workflows_name_are_found():
         "constraints.txt",
         "tests/core",
         "tests/registry",
-        "tests/study",
+        "tests/plugins/study",
     }
 
 

@@ -161,7 +161,7 @@ class RKHSShap(AbstractPointsExplainer):
         """
         arrays, estimate = self._values(inputs, rng_key)
         record = {"explainer": "rkhs-shap", **describe_value_function(self.value_function), "scale": self.scale}
-        record |= describe_estimate(estimate, rng_key)
+        record |= describe_estimate(estimate, rng_key) | self._link(inputs)
         if self.interactions is not None:
             record["interactions"] = self.interactions
         if self.order is not None:
@@ -179,6 +179,12 @@ class RKHSShap(AbstractPointsExplainer):
         if self.effects:
             arrays["effects"] = effects
         return inputs.explanation(record, draws=True if law is not None else None, **arrays)
+
+    def _link(self, inputs: Inputs) -> dict[str, str]:
+        """Return the link by which the latent values that are explained become the probability of a label."""
+        model = getattr(inputs.predictor, "model", None)
+        link = getattr(getattr(model, "likelihood", model), "link", None)
+        return {"link": link} if isinstance(link, str) and self.scale == "latent" else {}
 
     def _error_in_low_rank(self, inputs: Inputs) -> dict[str, float]:
         """Return the error of the values of an observational game with landmarks, from a few points and coalitions."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp_study.study.data import Standardization, StudyData
-from kpp_study.study.units import explanation_in_original_units
+from kpp_study.study.units import StudyUnits
 
 
 @pytest.mark.parametrize("draws", [False, True])
@@ -149,22 +146,16 @@ def test_interactions_that_are_not_there_cannot_be_plotted(make):
         make().plot.interactions()
 
 
-@pytest.fixture
-def study_data():
-    """Of a study that divided its target by 10."""
-    x = np.arange(40.0).reshape(10, 4)
-    names = ("age", "bmi", "bp", "dose")
-    scaling = Standardization(np.zeros(4), np.full(4, 7.0), 3.0, 10.0)
-    return StudyData(Path("t.csv"), "y", pd.DataFrame(x, columns=names), x, x[:, 0], Schema(names), scaling)
-
-
-def test_a_study_returns_everything_to_its_units(make_groups, study_data):
+def test_a_study_returns_everything_to_its_units(make_groups):
+    """The study divided its target by 10."""
     explanation = make_groups(True)
     rows = np.array([4, 0, 9, 2, 1])
-    converted = explanation_in_original_units(explanation, study_data, rows)
+    x = np.arange(40.0).reshape(10, 4)[rows]
+    units = StudyUnits(Schema(("age", "bmi", "bp", "dose")), np.zeros(4), np.full(4, 7.0), 3.0, 10.0, "y")
+    converted = units.explanation(explanation, x, rows)
     for name in ("values", "interactions", "standard_errors"):
         np.testing.assert_allclose(converted.dataset[name], 10.0 * explanation.dataset[name], rtol=1e-14)
-    np.testing.assert_array_equal(converted.data.sel(feature="age"), study_data.x[rows, 0])
-    np.testing.assert_array_equal(converted.data.sel(feature="dose"), study_data.x[rows, 3])
+    np.testing.assert_array_equal(converted.data.sel(feature="age"), x[:, 0])
+    np.testing.assert_array_equal(converted.data.sel(feature="dose"), x[:, 3])
     assert np.isnan(converted.data.sel(feature="body")).all()
     assert float(converted.additivity_error().max()) < 1e-12

@@ -315,7 +315,8 @@ def wait(*_, **__):
     signal.pause()
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-setattr(runner, sys.argv.pop(1), wait)
+step = sys.argv.pop(1)
+setattr(runner if step == "render_report" else runner.StudyPlan, step, wait)
 from kpp.__main__ import main
 main()
 """
@@ -342,7 +343,7 @@ background = 4
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize(
-    ("step", "name"), [("_fit", "SIGTERM"), ("_explain", "SIGINT"), *(("render_report", name) for name in SIGNALS)]
+    ("step", "name"), [("fit", "SIGTERM"), ("explain", "SIGINT"), *(("render_report", name) for name in SIGNALS)]
 )
 def test_a_study_that_is_ended_leaves_the_earlier_results(step, name, tmp_path):
     rng = np.random.default_rng(0)
@@ -359,7 +360,7 @@ def test_a_study_that_is_ended_leaves_the_earlier_results(step, name, tmp_path):
     assert process.stdout.readline() == "waiting\n", process.communicate()[1]
     end(process, name)
     assert process.returncode == {"SIGKILL": -signal.SIGKILL, "SIGTERM": 143, "SIGINT": 130}[name]
-    kept = [] if step == "_fit" else [".here.fit.nc"]  # for --resume
+    kept = [] if step == "fit" else [".here.fit.nc"]  # for --resume
     if name != "SIGKILL":  # nobody has to clean up after the others
         assert entries(parent) == [*kept, "here"]
     write_folder(output, "new", overwrite=True)

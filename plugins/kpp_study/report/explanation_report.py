@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from kpp.explanations import Explanation
+from kpp.gp import probability
 from kpp_study.report.explained import explained_part, importance
 from kpp_study.report.images import figure_style
 from kpp_study.report.numbers import number, short_name
 from kpp_study.report.pages import render
-from kpp_study.report.sentences import explained
+from kpp_study.report.rows import LATENT, Predicted
+from kpp_study.report.sentences import explained, recorded, today
 
 _SECTIONS = (("explanation", "Explanation"), ("instances", "Single predictions"), ("made", "How it was made"))
 
@@ -41,10 +42,11 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
             sentence=explained(explanation),
             value_unit=_value_unit(explanation),
             waterfalls=range(len(explanation)),
+            predicted=_predicted(explanation),
         )
     page = {
         "title": title or (f"Explanation of {target}" if target else "Explanation of predictions"),
-        "created": _today(),
+        "created": today(),
         "version": importlib.metadata.version("kpp"),
         "sections": _SECTIONS,
         "glance": _glance(explanation),
@@ -55,10 +57,23 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
 
 
 def _value_unit(explanation: Explanation) -> str:
-    target = explanation.attrs.get("target")
-    if explanation.attrs.get("scale") == "probability":
-        return f"probability of {target}" if target else "probability"
-    return "in the unit of the predictions"  # which is not recorded: a target, or a latent function of labels
+    target, attrs = explanation.attrs.get("target"), explanation.attrs
+    of_target = f" of {target}" if target else ""
+    if attrs.get("scale") == "probability":
+        return f"probability{of_target}"
+    if attrs.get("link") in LATENT:
+        return f"{LATENT[attrs['link']]}{of_target}"
+    return "in the unit of the predictions"  # which is not recorded
+
+
+def _predicted(explanation: Explanation) -> Predicted | None:
+    """Return the probability of each row, if latent values of a label are explained by draws of the function."""
+    attrs, predictions = explanation.attrs, explanation.predictions
+    of_function = attrs.get("uncertainty") in ("full", "function only") and explanation.variance is None
+    if attrs.get("link") not in LATENT or not of_function or not explanation.has_draws or "output" in predictions.dims:
+        return None
+    values = np.asarray(probability(attrs["link"], predictions.transpose("chain", "draw", "instance").values))
+    return Predicted.probability(values.mean((0, 1)), LATENT[attrs["link"]])
 
 
 def _glance(explanation: Explanation) -> list[dict[str, str]]:
@@ -85,15 +100,8 @@ def _provenance(explanation: Explanation) -> Mapping[str, Any]:
     """Return the recorded facts that are short."""
     sizes = [f"{size} {dim}s" if size != 1 else f"1 {dim}" for dim, size in explanation.values.sizes.items()]
     facts: dict[str, Any] = {"contributions": ", ".join(sizes)}
-    for name, value in explanation.attrs.items():
-        if name not in ("levels", "study", "data", "versions") and isinstance(value, (str, int, float, bool)):
-            facts[str(name).replace("_", " ")] = f"{value:.6g}" if isinstance(value, float) else value
+    facts |= recorded(explanation)
     versions = explanation.attrs.get("versions", {})
     if isinstance(versions, Mapping) and versions:
         facts["software"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     return facts
-
-
-def _today() -> str:
-    today = datetime.date.today()
-    return f"{today.day} {today:%B %Y}"

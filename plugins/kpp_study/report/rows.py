@@ -20,6 +20,8 @@ from kpp_study.report.numbers import NOTHING, interval, number, signed
 MAX_ROWS = 200
 #: The probability of all intervals of the report.
 PROBABILITY = 0.9
+#: The latent function of a label in words, by its link.
+LATENT = {"logit": "log-odds", "probit": "latent function"}
 _NUMBER = re.compile(r"[-\u2212+]?[\d,]+(\.\d+)?([eE][-\u2212+]?\d+)?")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 
 from kpp.explanations import Explanation
@@ -69,6 +71,21 @@ def explained(explanation: Explanation, *, rows: int | None = None, available: i
         f"{count} {verb} explained{how}. {_meaning(attrs.get('value_function', ''))}{_draws(explanation, available)}"
         f"{_adds(explanation)}"
     )
+
+
+def today() -> str:
+    """Return the date of a report."""
+    date = datetime.date.today()
+    return f"{date.day} {date:%B %Y}"
+
+
+def recorded(explanation: Explanation) -> dict[str, str]:
+    """Return the facts that an explanation records about itself, as far as they are short."""
+    return {
+        str(name).replace("_", " "): f"{value:.6g}" if isinstance(value, float) else str(value)
+        for name, value in explanation.attrs.items()
+        if name not in ("levels", "study", "data", "versions") and isinstance(value, (str, int, float, bool))
+    }
 
 
 def _meaning(value_function: str) -> str:

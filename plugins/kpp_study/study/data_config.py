@@ -7,14 +7,16 @@ one target per bag, matches between pairs of items, and two data sets for the ef
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kpp.runtime.files import expand_user
 from kpp_study.study.dialect import DROP, PLAIN, REFUSE, TableFormat
 from kpp_study.study.errors import StudyError, did_you_mean
-from kpp_study.study.section import Section
+from kpp_study.study.section import Key, character, choice, file, flag, names, read_section, text
+
+_GRAPH_FILES = (".dot", ".gv", ".txt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +24,7 @@ class GraphFiles:
     """The further keys of the kind "graph".
 
     Attributes:
-        graph: The causal graph in the language DOT or dagitty, or the path of a file that holds it.
+        graph: The causal graph in the language DOT or dagitty.
         unlabelled: A file of rows without the target, or None.
     """
 
@@ -90,9 +92,9 @@ class DataConfig:
     """The section [data].
 
     Attributes:
-        path: A CSV or Parquet file; relative paths start at the study file. For bags it has one row per point, and for
-            matches one row per match.
+        path: A CSV or Parquet file. For bags it has one row per point, and for matches one row per match.
         target: The column to predict; empty for matches, whose outcome is predicted.
+        kind: The kind of the data, one of `KINDS`.
         features: The columns to predict from; None for all other columns. For matches they are columns of the items,
             and for effects the treatments.
         categorical: Columns of numbers that are codes of categories; for the target, of two classes.
@@ -104,132 +106,121 @@ class DataConfig:
 
     path: Path
     target: str
+    kind: str = "table"
     features: tuple[str, ...] | None = None
     categorical: tuple[str, ...] = ()
     standardize: bool = True
-    further: GraphFiles | BagFiles | MatchFiles | EffectFiles | None = None
+    further: Any = None
     dialect: TableFormat = PLAIN
 
-    def starting_at(self, folder: Path) -> DataConfig:
-        """Return the section with relative paths that start at a folder."""
-        return dataclasses.replace(
-            self, path=folder / expand_user(self.path), further=self.further and _starting_at(self.further, folder)
-        )
 
-
-def read_data_section(section: Section) -> DataConfig:
+def read_data_section(table: Any, folder: Path) -> DataConfig:
     """Read and check the section [data]; its key `kind` decides which further keys it has.
+
+    Args:
+        table: The section.
+        folder: The folder at which relative paths start.
 
     Raises:
         StudyError: If a key is unknown, missing or invalid.
     """
-    what, target, further = KINDS[section.choice("kind", "table", list(KINDS), "what the files hold")]
-    config = DataConfig(
-        path=Path(section.text("path", None, f"a CSV or Parquet file {what}")),
-        target=section.text("target", None, target) if target else "",
-        features=section.names("features", "the columns to predict from, by default all others"),
-        categorical=section.names("categorical", "columns of numbers that are codes of categories") or (),
-        standardize=section.flag("standardize", True, "whether the model sees numbers with mean 0 and variance 1"),
-        further=further(section),
-        dialect=_dialect(section),
-    )
-    section.finish()
-    _check_columns(config)
+    kind = read_section(table, "data", {"kind": _KIND}, is_open=True)["kind"]
+    keys, files = KINDS[kind]
+    found = {"target": "", **read_section(table, "data", keys)}
+    paths = [name for name, key in keys.items() if key.is_file and found[name] is not None]
+    found |= {name: folder / expand_user(Path(found[name])) for name in paths}
+    if (found.get("graph") or "").endswith(_GRAPH_FILES):
+        found["graph"] = _read_graph(folder / expand_user(Path(found["graph"])))
+    found |= {"dialect": _filled(TableFormat, found), "further": files and _filled(files, found)}
+    config = _filled(DataConfig, found)
+    _check(config)
     return config
 
 
-def _check_columns(config: DataConfig) -> None:
-    if config.features == ():
+def _read_graph(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"data.graph: {str(path)!r} can't be read: {error.strerror or error}") from error
+
+
+def _filled(cls: Any, found: Mapping[str, Any]) -> Any:
+    """Return an object whose fields are the keys of their names."""
+    return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found})
+
+
+def _check(config: DataConfig) -> None:
+    """Raise StudyError if keys do not fit each other."""
+    features, further = config.features, config.further
+    if config.dialect.separator == config.dialect.decimal:
+        raise StudyError(f"data.separator and data.decimal must differ, got {config.dialect.decimal!r} for both")
+    if features == ():
         raise StudyError("data.features must name at least one column; leave it out to use all but the target")
-    if config.target in (config.features or ()):
+    if config.target in (features or ()):
         raise StudyError(f"data.features must not contain the target {config.target!r}")
-    if config.features is not None:
-        for name in config.categorical:
-            if name not in (*config.features, config.target):
-                hint = did_you_mean(name, config.features)
-                raise StudyError(f"data.categorical names {name!r}, which is not in data.features; {hint}")
-
-
-def _dialect(section: Section) -> TableFormat:
-    given = TableFormat(
-        separator=section.character("separator", PLAIN.separator, "the character between the columns of CSV files"),
-        decimal=section.choice("decimal", PLAIN.decimal, [".", ","], "the decimal mark of CSV files"),
-        encoding=section.text("encoding", PLAIN.encoding, 'the encoding of CSV files, such as "latin-1"'),
-        missing_values=section.names("missing_values", 'texts that stand for missing values, such as "?"') or (),
-        missing=section.choice("missing", PLAIN.missing, [REFUSE, DROP], "what to do with rows that lack values"),
-    )
-    if given.separator == given.decimal:
-        raise StudyError(f"data.separator and data.decimal must differ, got {given.decimal!r} for both")
-    return given
-
-
-def _table(section: Section) -> None:
-    """A table has no further keys."""
-
-
-def _graph(section: Section) -> GraphFiles:
-    unlabelled = section.optional_text("unlabelled", "a file of rows without the target")
-    return GraphFiles(section.text("graph", None, _GRAPH), _as_path(unlabelled))
-
-
-def _bags(section: Section) -> BagFiles:
-    return BagFiles(
-        bags=Path(section.text("bags", None, "the file with one row per bag")),
-        bag=section.text("bag", None, "the column that names the bag, in both files"),
-        covariates=section.names("covariates", "the columns that describe a bag"),
-        targets=_as_path(section.optional_text("targets", "a file of targets at their own covariates")),
-    )
-
-
-def _matches(section: Section) -> MatchFiles:
-    return MatchFiles(
-        items=Path(section.text("items", None, "the file with one row per item")),
-        item=section.text("item", "ID", "the column of `items` that names the item"),
-        winner=section.text("winner", "winner", "the column that names the winner of a match"),
-        loser=section.text("loser", "loser", "the column that names the loser of a match"),
-        tie=section.optional_text("tie", "the column that is 1 for a tie and 0 otherwise"),
-        contexts=section.names("contexts", "the columns that hold the context of a match") or (),
-    )
-
-
-def _effects(section: Section) -> EffectFiles:
-    outcome = section.names("outcome", "the columns of outcomes, in both files", required=True)
-    return EffectFiles(
-        outcome=outcome or (),
-        targets=Path(section.text("targets", None, "the file with outcomes and targets")),
-        adjusting=section.names("adjusting", "the columns to adjust for"),
-        graph=section.optional_text("graph", f"{_GRAPH}; it decides or checks the columns to adjust for"),
-    )
+    unknown = [name for name in config.categorical if name not in (*(features or ()), config.target)]
+    if features is not None and unknown:
+        hint = did_you_mean(unknown[0], features)
+        raise StudyError(f"data.categorical names {unknown[0]!r}, which is not in data.features; {hint}")
+    if isinstance(further, BagFiles) and further.targets is not None and not further.covariates:
+        raise StudyError("data.covariates is missing: they are the columns that join `bags` and `targets`")
+    if isinstance(further, EffectFiles) and further.graph and features is None and further.adjusting is None:
+        raise StudyError("data.features is missing: the treatments, as data.graph decides the columns to adjust for")
 
 
 _GRAPH = "the causal graph in the language DOT or dagitty, or a file that holds it"
 _TARGET = "the name of the column to predict"
-_AnyFiles = GraphFiles | BagFiles | MatchFiles | EffectFiles
-_Further = _AnyFiles | None
-#: For each kind what a row of the file is, what the target is, if there is one, and the reader of the further keys.
-KINDS: dict[str, tuple[str, str, Callable[[Section], _Further]]] = {
-    "table": ("with the features and the target", _TARGET, _table),
-    "graph": ("whose columns are nodes of a causal graph", _TARGET, _graph),
-    "bags": ("with one row per point", "the name of the column of aggregates to explain", _bags),
-    "matches": ("with one row per match", "", _matches),
-    "effects": (
-        "with treatments, outcomes and columns to adjust for",
-        "the name of the target, in `targets`",
-        _effects,
-    ),
+_KIND = choice("what the files hold", "table", ["table", "graph", "bags", "matches", "effects"])
+_GRAPH_KEYS = {
+    "unlabelled": file("a file of rows without the target"),
+    "graph": text(_GRAPH, required=True),
+}
+_BAG_KEYS = {
+    "bags": file("the file with one row per bag", required=True),
+    "bag": text("the column that names the bag, in both files", required=True),
+    "covariates": names("the columns that describe a bag"),
+    "targets": file("a file of targets at their own covariates"),
+}
+_MATCH_KEYS = {
+    "items": file("the file with one row per item", required=True),
+    "item": text("the column of `items` that names the item", "ID"),
+    "winner": text("the column that names the winner of a match", "winner"),
+    "loser": text("the column that names the loser of a match", "loser"),
+    "tie": text("the column that is 1 for a tie and 0 otherwise"),
+    "contexts": names("the columns that hold the context of a match", ()),
+}
+_EFFECT_KEYS = {
+    "outcome": names("the columns of outcomes, in both files", required=True),
+    "targets": file("the file with outcomes and targets", required=True),
+    "adjusting": names("the columns to adjust for"),
+    "graph": text(f"{_GRAPH}; it decides or checks the columns to adjust for"),
 }
 
 
-def _as_path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
-
-
-def _starting_at(further: _AnyFiles, folder: Path) -> _AnyFiles:
-    given = {field.name: getattr(further, field.name) for field in dataclasses.fields(further)}
-    paths: dict[str, Any] = {
-        name: folder / expand_user(value) for name, value in given.items() if isinstance(value, Path)
+def _keys(what: str, target: str, further: Mapping[str, Key]) -> dict[str, Key]:
+    """Return the keys of a kind; `what` is a row of the file, and matches have no target."""
+    return {
+        "kind": _KIND,
+        "path": file(f"a CSV or Parquet file {what}", required=True),
+        **({"target": text(target, required=True)} if target else {}),
+        "features": names("the columns to predict from, by default all others"),
+        "categorical": names("columns of numbers that are codes of categories", ()),
+        "standardize": flag("whether the model sees numbers with mean 0 and variance 1", True),
+        **further,
+        "separator": character("the character between the columns of CSV files", PLAIN.separator),
+        "decimal": choice("the decimal mark of CSV files", PLAIN.decimal, [".", ","]),
+        "encoding": text('the encoding of CSV files, such as "latin-1"', PLAIN.encoding),
+        "missing_values": names('texts that stand for missing values, such as "?"', ()),
+        "missing": choice("what to do with rows that lack values", PLAIN.missing, [REFUSE, DROP]),
     }
-    graph = given.get("graph")
-    if graph is not None and graph.endswith((".dot", ".gv", ".txt")):
-        paths["graph"] = str(folder / expand_user(Path(graph)))
-    return dataclasses.replace(further, **paths)
+
+
+_TREATED = "with treatments, outcomes and columns to adjust for"
+#: For each kind its keys, and the class of the further ones.
+KINDS: dict[str, tuple[dict[str, Key], type | None]] = {
+    "table": (_keys("with the features and the target", _TARGET, {}), None),
+    "graph": (_keys("whose columns are nodes of a causal graph", _TARGET, _GRAPH_KEYS), GraphFiles),
+    "bags": (_keys("with one row per point", "the name of the column of aggregates to explain", _BAG_KEYS), BagFiles),
+    "matches": (_keys("with one row per match", "", _MATCH_KEYS), MatchFiles),
+    "effects": (_keys(_TREATED, "the name of the target, in `targets`", _EFFECT_KEYS), EffectFiles),
+}

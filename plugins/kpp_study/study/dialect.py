@@ -22,7 +22,8 @@ REFUSE, DROP = "refuse", "drop"
 _SEPARATORS = (",", ";", "\t", "|")
 _FIRST_BYTES, _FIRST_ROWS = 2**16, 20
 _COMMENTS = ("#", "%", "//")
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+#: The opener of a packed file, by its ending.
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
@@ -111,7 +112,7 @@ def _say(seen: TableFormat, given: TableFormat) -> str:
 
 
 def _first_bytes(path: Path) -> bytes:
-    with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+    with OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
         return bytes(file.read(_FIRST_BYTES))
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import logging
-import lzma
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from kpp.data.tables import is_number
 from kpp.runtime.memory import check_expansion
-from kpp_study.study.dialect import DROP, PLAIN, TableFormat, check_dialect
+from kpp_study.study.data_config import DataConfig
+from kpp_study.study.dialect import DROP, OPENERS, PLAIN, TableFormat, check_dialect
 from kpp_study.study.errors import StudyError, did_you_mean
 
 _LOGGER = logging.getLogger("kpp")
 _CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
-_UNPACK: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def read_table(path: Path, key: str, dialect: TableFormat = PLAIN) -> pd.DataFrame:
@@ -69,6 +65,44 @@ def check_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: Pat
             raise StudyError(f"{key}: there is no column {name!r} in {path.name!r}; {did_you_mean(name, columns)}")
 
 
+def read_rows(path: Path, key: str, dialect: TableFormat, needed: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """Read the complete rows of a file.
+
+    Args:
+        path: The file.
+        key: The key of the file, for messages.
+        dialect: The format of the file, and what to do with rows that are not complete.
+        needed: The columns that are needed, by the key of [data] that names them.
+
+    Raises:
+        StudyError: If the file cannot be read, a column is missing, or values are missing and not to be dropped.
+    """
+    table = read_table(path, key, dialect)
+    for name, columns in needed.items():
+        check_columns(table, columns, f"data.{name}", path)
+    return complete_rows(table, [column for columns in needed.values() for column in columns], key, path, dialect)
+
+
+def read_with_features(
+    config: DataConfig, path: Path, key: str, needed: Mapping[str, Sequence[str]]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Read the complete rows of the file with the features, and the names of the features.
+
+    These are those of the study file, or all columns that are not needed for something else.
+
+    Raises:
+        StudyError: As `read_rows`, or if there are no features.
+    """
+    table = read_table(path, key, config.dialect)
+    others = [column for columns in needed.values() for column in columns]
+    features = [c for c in table.columns if c not in others] if config.features is None else list(config.features)
+    for name, columns in {**needed, "features": features, "categorical": config.categorical}.items():
+        check_columns(table, columns, f"data.{name}", path)
+    if not features:
+        raise StudyError(f"data.features: {path.name!r} has no column besides {', '.join(map(repr, others))}")
+    return complete_rows(table, [*features, *others], key, path, config.dialect), features
+
+
 def complete_rows(
     table: pd.DataFrame, columns: Sequence[str], key: str, path: Path, dialect: TableFormat
 ) -> pd.DataFrame:
@@ -106,9 +140,9 @@ def _refuse_expansion(path: Path) -> None:
 
         parquet = pyarrow.parquet.read_metadata(path)
         check_expansion(8 * parquet.num_rows * parquet.num_columns, size)
-    elif suffix in _UNPACK:
+    elif suffix in OPENERS:
         length = 0
-        with _UNPACK[suffix](path) as file:
+        with OPENERS[suffix](path) as file:
             while block := file.read(2**20):
                 length += len(block)
                 check_expansion(length, size)

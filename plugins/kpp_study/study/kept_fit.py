@@ -15,14 +15,14 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from kpp.inference import Fit
 from kpp.storage import netcdf
-from kpp_study.study import words
 from kpp_study.study.config import StudyConfig
 from kpp_study.study.data import StudyData
 from kpp_study.study.errors import StudyError
-from kpp_study.study.output import hidden_path
+from kpp_study.study.output import hidden_path, versions
 
 _ATTRIBUTE = "kpp_kept"
 
@@ -93,18 +93,25 @@ def kept_fit(output: Path, config: StudyConfig, data: StudyData) -> KeptFit:
 
     [explainer], [certificate] and [report] do not change the fit, so they may be changed before the run goes on.
     """
-    table = hashlib.sha256(json.dumps(data.schema.to_json()).encode())
-    for array in jax.tree.leaves((data.x, data.y, data.training, {n: f.to_numpy() for n, f in data.options.items()})):
-        table.update(np.asarray(array).tobytes())
+    table = hashlib.sha256(json.dumps(data.units.schema.to_json()).encode())
+    for leaf in jax.tree.leaves((data.x, data.y, data.training, dict(data.options))):
+        table.update(_contents(leaf))
     digests = {
         "study.seed": _digest(config.seed),
-        "[data]": _digest([config.data.target, config.data.standardize, data.fields]),
+        "[data]": _digest([config.data.target, config.data.standardize, config.decided]),
         f"the table {data.path.name!r}": table.hexdigest(),
-        "[model]": _digest(config.model),
-        "[inference]": _digest([config.inference.name, config.inference.options]),
-        "the version of a package": _digest(words.versions()),
+        "[model]": _digest(config.sections["model"]),
+        "[inference]": _digest(config.sections["inference"]),
+        "the version of a package": _digest(versions()),
     }
     return KeptFit(hidden_path(output, "fit.nc"), digests)
+
+
+def _contents(leaf: Any) -> bytes:
+    """Return bytes that are the same for the same values in another process, texts included."""
+    if isinstance(leaf, (pd.DataFrame, pd.Series)):
+        leaf = pd.util.hash_pandas_object(leaf)
+    return np.asarray(leaf).tobytes()
 
 
 def _digest(value: Any) -> str:

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from kpp.causal import CausalDAG, collider_partition, is_adjustment_set, is_frontdoor_set, minimal_adjustment_sets
+from kpp.causal import is_adjustment_set, is_frontdoor_set, minimal_adjustment_sets
 from kpp.causal.toolkit import as_causal_graph
 from kpp.data.bags import Bags
 from kpp.data.tables import Scales, read_points
 from kpp.preferences import Matches
-from kpp_study.study.data import (
-    StudyData,
-    choose_features,
-    read_features,
-    read_plain_table,
-    read_target,
-    standardization,
-)
+from kpp_study.study.data import StudyData, read_data_columns
 from kpp_study.study.data_config import BagFiles, DataConfig, EffectFiles, GraphFiles, MatchFiles
 from kpp_study.study.errors import StudyError, blame
-from kpp_study.study.files import check_columns, complete_rows, read_table
-
-#: The fields of a model that the graph of the data decides.
-DECIDED_FIELDS = ("children", "spouses", "parents")
+from kpp_study.study.files import complete_rows, read_rows, read_with_features
 
 
 def read_data(config: DataConfig) -> StudyData:
@@ -37,100 +26,59 @@ def read_data(config: DataConfig) -> StudyData:
         StudyError: If a file cannot be read, a column is missing, values are missing or infinite, or the files do not
             fit each other.
     """
-    if isinstance(config.further, GraphFiles):
-        return _read_with_graph(config, config.further)
-    if isinstance(config.further, BagFiles):
-        return _read_bags(config, config.further)
-    if isinstance(config.further, MatchFiles):
-        return _read_matches(config, config.further)
-    if isinstance(config.further, EffectFiles):
-        return _read_effects(config, config.further)
-    return read_plain_table(config)
+    return _READERS[config.kind](config)
 
 
-def _read_with_graph(config: DataConfig, files: GraphFiles) -> StudyData:
-    """Read a table whose columns are nodes of a graph, which decides the parts of a collider model."""
-    data = read_plain_table(config)
-    with blame("data.graph"):
-        partition = collider_partition(_read_graph(files.graph), config.target)
-    parts = {part: tuple(getattr(partition, part)) for part in DECIDED_FIELDS}
-    options = {}
-    if files.unlabelled is not None:
-        table = read_table(files.unlabelled, "data.unlabelled", config.dialect)
-        names = list(data.schema.feature_names)
-        check_columns(table, names, "data.unlabelled", files.unlabelled)
-        table = complete_rows(table, names, "data.unlabelled", files.unlabelled, config.dialect)
-        with blame("data.unlabelled"):
-            further = dataclasses.replace(data, frame=table[names], x=data.schema.read(table[names]))
-        options = {"unlabelled": further.model_frame()}
-    return dataclasses.replace(data, options=options, fields=parts)
+def _read_plain(config: DataConfig) -> StudyData:
+    """Read a table with features and a target."""
+    table, features = read_with_features(config, config.path, "data.path", {"target": [config.target]})
+    return read_data_columns(config, table[features], table[config.target])
 
 
-def _read_bags(config: DataConfig, files: BagFiles) -> StudyData:
+def _read_with_graph(config: DataConfig) -> StudyData:
+    """Read a table whose columns are nodes of a graph, and rows without the target if there are any."""
+    files: GraphFiles = config.further
+    data = _read_plain(config)
+    if files.unlabelled is None:
+        return data
+    names = list(data.units.schema.feature_names)
+    table = read_rows(files.unlabelled, "data.unlabelled", config.dialect, {"unlabelled": names})
+    with blame("data.unlabelled"):
+        return dataclasses.replace(data, options={"unlabelled": data.units.points(table[names])})
+
+
+def _read_bags(config: DataConfig) -> StudyData:
     """Read points in bags, one covariate per bag, and one target per bag or targets at their own covariates."""
-    points, bags = (
-        read_table(config.path, "data.path", config.dialect),
-        read_table(files.bags, "data.bags", config.dialect),
-    )
-    check_columns(points, [files.bag], "data.bag", config.path)
-    check_columns(bags, [files.bag], "data.bag", files.bags)
+    files: BagFiles = config.further
+    points, features = read_with_features(config, config.path, "data.path", {"bag": [files.bag]})
     covariates = list(files.covariates or ())
-    check_columns(bags, covariates, "data.covariates", files.bags)
-    features = choose_features(points, config, [files.bag])
-    points = complete_rows(points, [*features, files.bag], "data.path", config.path, config.dialect)
-    bags = complete_rows(bags, [files.bag, *covariates], "data.bags", files.bags, config.dialect)
-    targets, key, path = bags, "data.bags", files.bags
+    of_targets = {"covariates": covariates, "target": [config.target]}
+    of_bags = {"bag": [files.bag], **(of_targets if files.targets is None else {"covariates": covariates})}
+    bags = targets = read_rows(files.bags, "data.bags", config.dialect, of_bags)
     if files.targets is not None:
-        targets, key, path = read_table(files.targets, "data.targets", config.dialect), "data.targets", files.targets
-        check_columns(targets, covariates, "data.covariates", path)
-    check_columns(targets, [config.target], "data.target", path)
-    targets = complete_rows(targets, [config.target, *covariates], key, path, config.dialect)
-    bags = bags if files.targets is not None else targets  # rows may have been left out
-    y, classes = read_target(targets[config.target], config)
-    frame = read_features(points, config, features)
+        targets = read_rows(files.targets, "data.targets", config.dialect, of_targets)
+    data = read_data_columns(config, points[features], targets[config.target])
     with blame("[data]"):
-        x, schema = read_points(frame)
-        scaling = standardization(x, y, schema, config.standardize)
-        data = StudyData(config.path, config.target, frame, x, y, schema, scaling, classes)
-        places, options = _scaled_covariates(bags, targets, covariates, config.standardize, files.targets is not None)
-        training = Bags.create(data.model_frame(), points[files.bag], places, covariate_bag=bags[files.bag])
-    return dataclasses.replace(data, training=training, options=options)
+        places, options = None, {}
+        if covariates:
+            places, own = _scaled(bags[covariates], targets[covariates], config.standardize)
+            options = {} if files.targets is None else {"covariates": own}
+        training = Bags.create(data.features, points[files.bag], places, covariate_bag=bags[files.bag])
+    counted = f"{data.y.size} aggregates and {training.num_bags} bags with {data.counted.replace('rows', 'points')}"
+    return _elsewhere(data, training, options, counted)
 
 
-def _scaled_covariates(
-    bags: pd.DataFrame, targets: pd.DataFrame, covariates: list[str], standardize: bool, separate: bool
-) -> tuple[pd.DataFrame | None, dict[str, pd.DataFrame]]:
-    """Return the covariates of the bags and, if targets have their own, those of the targets, in the model's units."""
-    if not covariates:
-        if separate:
-            raise StudyError("data.covariates is missing: they are the columns that join `bags` and `targets`")
-        return None, {}
-    table, places = _scaled(bags[covariates], targets[covariates], standardize)
-    return table, {"covariates": places} if separate else {}
-
-
-def _read_matches(config: DataConfig, files: MatchFiles) -> StudyData:
+def _read_matches(config: DataConfig) -> StudyData:
     """Read matches between items; the target is the outcome for the first item of each pair."""
-    matches, items = (
-        read_table(config.path, "data.path", config.dialect),
-        read_table(files.items, "data.items", config.dialect),
-    )
-    check_columns(items, [files.item], "data.item", files.items)
+    files: MatchFiles = config.further
+    items, features = read_with_features(config, files.items, "data.items", {"item": [files.item]})
     named = {"winner": [files.winner], "loser": [files.loser], "contexts": list(files.contexts)}
     named |= {"tie": [files.tie]} if files.tie is not None else {}
-    for key, columns in named.items():
-        check_columns(matches, columns, f"data.{key}", config.path)
-    features = choose_features(items, dataclasses.replace(config, path=files.items), [files.item])
-    items = complete_rows(items, [files.item, *features], "data.items", files.items, config.dialect)
-    used = [name for names in named.values() for name in names]
-    matches = complete_rows(matches, used, "data.path", config.path, config.dialect)
-    frame = read_features(items, config, features)
+    matches = read_rows(config.path, "data.path", config.dialect, named)
+    data = read_data_columns(dataclasses.replace(config, target="the first item wins"), items[features], None)
     with blame("[data]"):
-        x, schema = read_points(frame)
-        scaling = standardization(x, np.zeros(1), schema, config.standardize)
-        data = StudyData(config.path, "the first item wins", frame, x, np.zeros(0), schema, scaling)
         training = Matches.from_tables(
-            data.model_frame().assign(**{files.item: items[files.item]}),
+            data.features.assign(**{files.item: items[files.item]}),
             matches,
             winner=files.winner,
             loser=files.loser,
@@ -139,39 +87,46 @@ def _read_matches(config: DataConfig, files: MatchFiles) -> StudyData:
             contexts=files.contexts,
             tie=files.tie,
         )
-    return dataclasses.replace(data, training=training, y=training.single_matches()[1])
-
-
-def _read_effects(config: DataConfig, files: EffectFiles) -> StudyData:
-    """Read treatments with outcomes and columns to adjust for, and outcomes with targets."""
-    trial, known = (
-        read_table(config.path, "data.path", config.dialect),
-        read_table(files.targets, "data.targets", config.dialect),
+    match, y = training.single_matches()
+    counts = np.sort(np.stack([training.wins, training.losses], axis=1), axis=1)
+    return dataclasses.replace(
+        data,
+        y=y,
+        counted=f"{training.num_matches} matches between {training.num_items} items",
+        features=data.units.schema.read(data.features),
+        training=(training, None),
+        points=training,
+        num_points=training.num_pairs,
+        observed=[f"{high:g} to {low:g}" for low, high in counts],
+        match=match,
+        is_table=False,
     )
-    outcome, given = list(files.outcome), files.adjusting
-    for table, path in ((trial, config.path), (known, files.targets)):
-        check_columns(table, outcome, "data.outcome", path)
-    check_columns(trial, given or (), "data.adjusting", config.path)
-    check_columns(known, [config.target], "data.target", files.targets)
-    if files.graph is not None and config.features is None and given is None:
-        raise StudyError("data.features is missing: the treatments, as data.graph decides the columns to adjust for")
-    features = choose_features(trial, config, [*outcome, *(given or ())])
-    adjusting = list(given or ())
-    if files.graph is not None:
-        adjusting = _choose_adjusting(files.graph, features, outcome, list(trial.columns), given)
-    trial = complete_rows(trial, [*features, *outcome, *adjusting], "data.path", config.path, config.dialect)
-    known = complete_rows(known, [*outcome, config.target], "data.targets", files.targets, config.dialect)
-    y, classes = read_target(known[config.target], config)
-    frame = read_features(trial, config, features)
+
+
+def _read_effects(config: DataConfig) -> StudyData:
+    """Read treatments with outcomes and columns to adjust for, and outcomes with targets."""
+    files: EffectFiles = config.further
+    outcome = list(files.outcome)
+    needed = {"outcome": outcome, "adjusting": list(files.adjusting or ())}
+    trial, features = read_with_features(config, config.path, "data.path", needed)
+    of_targets = {"outcome": outcome, "target": [config.target]}
+    known = read_rows(files.targets, "data.targets", config.dialect, of_targets)
+    adjusting = _choose_adjusting(files, features, list(trial.columns))
+    trial = complete_rows(trial, adjusting, "data.path", config.path, config.dialect)
+    data = read_data_columns(config, trial[features], known[config.target])
     with blame("[data]"):
-        x, schema = read_points(frame)
-        scaling = standardization(x, y, schema, config.standardize)
-        data = StudyData(config.path, config.target, frame, x, y, schema, scaling, classes)
         outcomes, places = _scaled(trial[outcome], known[outcome], config.standardize)
-        tables = {"treatment": data.model_frame(), "outcome": outcomes}
+        tables = {"treatment": data.features, "outcome": outcomes}
         if adjusting:
             tables["adjusting"] = _scaled(trial[adjusting], trial[adjusting], config.standardize)[0]
-    return dataclasses.replace(data, training=tables, options={"mediators": places})
+    counted = f"{len(data.x)} treatments and {data.y.size} targets"
+    return _elsewhere(data, tables, {"mediators": places}, counted)
+
+
+def _elsewhere(data: StudyData, training: object, options: dict[str, pd.DataFrame], counted: str) -> StudyData:
+    """Return data whose target was not observed at the rows of features."""
+    training = training, data.training[1]
+    return dataclasses.replace(data, training=training, options=options, counted=counted, observed=None, is_table=False)
 
 
 def _scaled(table: pd.DataFrame, other: pd.DataFrame, standardize: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -182,42 +137,39 @@ def _scaled(table: pd.DataFrame, other: pd.DataFrame, standardize: bool) -> tupl
     return scales.apply(table), scales.apply(other)
 
 
-def _read_graph(text: str) -> CausalDAG:
-    """Read a graph in the language dagitty or DOT; the text may be the path of a file."""
-    if text.endswith((".dot", ".gv", ".txt")):
-        try:
-            text = Path(text).read_text(encoding="utf-8")
-        except OSError as error:
-            raise StudyError(f"data.graph: {text!r} can't be read: {error.strerror or error}") from error
-    return as_causal_graph(text)
-
-
-def _choose_adjusting(
-    graph: str,
-    treatment: Sequence[str],
-    outcome: Sequence[str],
-    columns: Sequence[str],
-    adjusting: Sequence[str] | None,
-) -> list[str]:
+def _choose_adjusting(files: EffectFiles, treatment: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Return the columns to adjust for: those given, if the graph permits them, or else the best minimal set.
+
+    Without a graph they are those given.
 
     Raises:
         StudyError: If the given columns are neither an adjustment set nor a front-door set, or there is no set among
             the columns.
     """
+    if files.graph is None:
+        return list(files.adjusting or ())
     with blame("data.graph"):
-        read = _read_graph(graph)
-        nodes = {"treatment": list(treatment), "outcome": list(outcome)}
-        if adjusting is None:
+        read = as_causal_graph(files.graph)
+        nodes = {"treatment": list(treatment), "outcome": list(files.outcome)}
+        if files.adjusting is None:
             within = [column for column in columns if column in read]
             chosen = next(minimal_adjustment_sets(read, **nodes, within=within), None)
             if chosen is None:
                 raise StudyError(
                     f"data.graph: no columns of data.path adjust for the effect of {', '.join(treatment)} on "
-                    f"{', '.join(outcome)}; name front-door mediators in data.adjusting, if there are any"
+                    f"{', '.join(files.outcome)}; name front-door mediators in data.adjusting, if there are any"
                 )
             return [column for column in columns if column in chosen]
-        check = is_adjustment_set(read, **nodes, adjusting=list(adjusting))
-        if not check and not is_frontdoor_set(read, **nodes, mediators=list(adjusting)):
+        check = is_adjustment_set(read, **nodes, adjusting=list(files.adjusting))
+        if not check and not is_frontdoor_set(read, **nodes, mediators=list(files.adjusting)):
             raise StudyError(f"data.adjusting does not fit data.graph: {check}")
-    return list(adjusting)
+    return list(files.adjusting)
+
+
+_READERS: dict[str, Callable[[DataConfig], StudyData]] = {
+    "table": _read_plain,
+    "graph": _read_with_graph,
+    "bags": _read_bags,
+    "matches": _read_matches,
+    "effects": _read_effects,
+}

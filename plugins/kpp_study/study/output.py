@@ -6,6 +6,7 @@ the same output deletes.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from kpp_study.study.errors import StudyError
 
 #: The files of a finished study.
 FILES = ("posterior.nc", "explanation.nc", "fit.nc", "summary.csv", "report.html")
+_PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
 
 def check_output(output: Path, overwrite: bool) -> None:
@@ -69,6 +71,11 @@ def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
             raise StudyError(f"--output {str(output)!r} can't be written ({error.strerror})") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that matter."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
 def _check_parent(output: Path) -> None:

@@ -1,6 +1,6 @@
 """A JSON Schema of the study file, so that editors complete and check it.
 
-The keys of each section come from the functions that read the section, and those of models, kernels, inferences,
+The keys of each section come from the declarations by which it is read, and those of models, kernels, inferences,
 explainers and value functions from the fields of the registered classes. So the schema cannot differ from what is
 read. It holds the plugins that are installed.
 """
@@ -17,10 +17,9 @@ from typing import Any
 import numpyro.distributions as dist
 
 from kpp import registry
-from kpp_study.study.config import SECTIONS
+from kpp_study.study.config import DECIDED_FIELDS, SECTIONS
 from kpp_study.study.data_config import KINDS
-from kpp_study.study.kinds import DECIDED_FIELDS
-from kpp_study.study.section import BlankSection
+from kpp_study.study.section import Key
 
 Schema = dict[str, Any]
 
@@ -30,8 +29,8 @@ _KERNEL, _VALUE = {"$ref": "#/definitions/kernel"}, {"$ref": "#/definitions/valu
 
 def study_schema() -> Schema:
     """Return the JSON Schema (draft 7) of study files, for the installed plugins."""
-    sections = {name: _section(name) for name in ("study", "certificate", "report")}
-    sections["data"] = {"oneOf": [_section("data", kind=kind) for kind in KINDS]}
+    sections = {name: _section(SECTIONS[name]) for name in ("study", "certificate", "report")}
+    sections["data"] = {"oneOf": [_section(keys, kind=kind) for kind, (keys, _) in KINDS.items()]}
     models = registry.models()
     sections["model"] = {"oneOf": [_named(name, cls, optional=DECIDED_FIELDS) for name, cls in models.items()]}
     inferences = registry.inferences()
@@ -48,15 +47,13 @@ def study_schema() -> Schema:
     }
 
 
-def _section(name: str, **given: str) -> Schema:
-    """Describe a section by calling its reader."""
-    section = BlankSection(dict(given), name)
-    SECTIONS[name](section)
-    chosen = {key: {"const": value} for key, value in given.items()}
-    required = [key for key in section.required if key not in given]
+def _section(keys: Mapping[str, Key], **given: str) -> Schema:
+    """Describe a section by its keys, of which some have a given value."""
+    described = {name: key.described() for name, key in keys.items()}
+    required = [name for name, key in keys.items() if key.required]
     # The first kind of data is the default, which need not be written.
-    required += [key for key, value in given.items() if value != section.described[key].get("default")]
-    return _object(section.described | chosen, required)
+    required += [name for name, value in given.items() if value != keys[name].default]
+    return _object(described | {name: {"const": value} for name, value in given.items()}, required)
 
 
 def _named(
@@ -75,9 +72,7 @@ def _named(
 
 def _explainer(name: str, cls: Any) -> Schema:
     """Describe an explainer with the options of all value functions, which are chosen by a key of their own."""
-    section = BlankSection({}, "explainer")
-    SECTIONS["explainer"](section)
-    further = {key: schema for key, schema in section.described.items() if key != "name"}
+    further = {name: key.described() for name, key in SECTIONS["explainer"].items() if name != "name"}
     value_functions = registry.value_functions()
     if any(field.name == "value_function" for field in dataclasses.fields(cls)):
         for value_function in value_functions.values():

@@ -1,9 +1,10 @@
-"""Sections of a study file: their keys are read with checks, and described for a JSON Schema by the same calls."""
+"""The sections of a study file: each key is declared once, for the reader and for the JSON Schema."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from kpp_study.study.errors import StudyError, did_you_mean
@@ -12,151 +13,136 @@ from kpp_study.study.errors import StudyError, did_you_mean
 Rows = int | tuple[int, ...] | Literal["all"]
 
 
-class Section:
-    """A table of the file that records which of its keys were read, so that unknown keys are found.
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """A key of a section.
 
     Attributes:
-        table: The table.
-        name: Its name in the file.
-        asked: The keys that were read.
-        described: For each key that was read the JSON Schema of its values.
-        required: The keys that must be given.
+        what: What the key means.
+        schema: The JSON Schema of its values.
+        needed: What its values must be, for messages.
+        is_valid: Whether a value is that.
+        default: Its value if the file does not give it.
+        required: Whether the file must give it.
+        is_file: Whether its values are paths.
     """
 
-    def __init__(self, table: Any, name: str) -> None:
-        if not isinstance(table, dict):
-            raise StudyError(f"[{name}] must be a section (a TOML table), got {_shown(table)}")
-        self.table = table
-        self.name = name
-        self.asked: set[str] = set()
-        self.described: dict[str, dict[str, Any]] = {}
-        self.required: list[str] = []
+    what: str
+    schema: Mapping[str, Any]
+    needed: str
+    is_valid: Callable[[Any], bool]
+    default: Any = None
+    required: bool = False
+    is_file: bool = False
 
-    def describe(self, key: str, schema: dict[str, Any], default: Any = None) -> None:
-        """Record the JSON Schema of a key's values, with its default."""
-        self.described[key] = schema if default is None else {**schema, "default": default}
+    def described(self) -> dict[str, Any]:
+        """Return the JSON Schema with the meaning and the default of the key."""
+        default = {} if self.default in (None, ()) else {"default": self.default}
+        return {**self.schema, "description": self.what, **default}
 
-    def get(self, key: str, default: Any) -> Any:
-        """Return the value of a key, or a default."""
-        self.asked.add(key)
-        return self.table.get(key, default)
+    def read(self, value: Any, name: str) -> Any:
+        """Return a value of the file; a list becomes a tuple. The name of the key is for messages.
 
-    def require(self, key: str, what: str) -> Any:
-        """Return the value of a key that must be given."""
-        self.asked.add(key)
-        self.required.append(key)
-        if key not in self.table:
-            self.refuse_missing(key, what)
-        return self.table.get(key, key)
-
-    def refuse_missing(self, key: str, what: str) -> None:
-        """Raise StudyError because a key is missing."""
-        near = difflib.get_close_matches(key, self.table, n=1)
-        hint = f" (there is {near[0]!r}, which means nothing here)" if near else ""
-        raise StudyError(f"{self.name}.{key} is missing: {what}{hint}")
-
-    def text(self, key: str, default: str | None, what: str) -> str:
-        """Return a text that is not empty; it must be given if the default is None."""
-        self.describe(key, {"type": "string", "minLength": 1, "description": what}, default)
-        value = self.require(key, what) if default is None else self.get(key, default)
-        if not isinstance(value, str) or not value.strip():
-            raise StudyError(f"{self.name}.{key} must be {what}, as text, got {_shown(value)}")
-        return value
-
-    def character(self, key: str, default: str, what: str) -> str:
-        """Return one character, which may be a tab or a space."""
-        self.describe(key, {"type": "string", "minLength": 1, "maxLength": 1, "description": what}, default)
-        value = self.get(key, default)
-        if not isinstance(value, str) or len(value) != 1:
-            raise StudyError(f"{self.name}.{key} must be {what}, one character, got {_shown(value)}")
-        return value
-
-    def optional_text(self, key: str, what: str) -> str | None:
-        """Return a text, or None if the key is missing."""
-        found = self.text(key, "", what) if key in self.table else None
-        self.describe(key, {"type": "string", "minLength": 1, "description": what})
-        self.asked.add(key)
-        return found
-
-    def choice(self, key: str, default: str, allowed: Sequence[str], what: str) -> str:
-        """Return one of some words."""
-        self.describe(key, {"enum": list(allowed), "description": what}, default)
-        value = self.get(key, default)
-        if value not in allowed:
-            raise StudyError(f"{self.name}.{key} must be one of {', '.join(map(repr, allowed))}, got {_shown(value)}")
-        return str(value)
-
-    def flag(self, key: str, default: bool, what: str) -> bool:
-        """Return true or false."""
-        self.describe(key, {"type": "boolean", "description": what}, default)
-        value = self.get(key, default)
-        if not isinstance(value, bool):
-            raise StudyError(f"{self.name}.{key} must be true or false, got {_shown(value)}")
-        return value
-
-    def count(self, key: str, default: int, least: int, what: str) -> int:
-        """Return a whole number of at least `least`."""
-        self.describe(key, {"type": "integer", "minimum": least, "description": what}, default)
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise StudyError(f"{self.name}.{key} must be a whole number of at least {least}, got {_shown(value)}")
-        return value
-
-    def names(self, key: str, what: str, *, required: bool = False) -> tuple[str, ...] | None:
-        """Return a list of different column names; None if the key is missing and not required."""
-        columns = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
-        self.describe(key, {**columns, "minItems": int(required), "description": what})
-        if required:
-            self.require(key, what)
-        value = self.get(key, None)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise StudyError(f"{self.name}.{key} must be a list of column names, got {_shown(value)}")
-        repeated = sorted({name for name in value if value.count(name) > 1})
+        Raises:
+            StudyError: If the value is invalid.
+        """
+        if not self.is_valid(value):
+            raise StudyError(f"{name} must be {self.needed}, got {_shown(value)}")
+        if not isinstance(value, list):
+            return value
+        repeated = sorted({entry for entry in value if value.count(entry) > 1})
         if repeated:
-            raise StudyError(f"{self.name}.{key} lists {', '.join(map(repr, repeated))} more than once")
+            listed = ", ".join(map(repr, repeated)) if isinstance(repeated[0], str) else f"the rows {repeated}"
+            raise StudyError(f"{name} lists {listed} more than once")
         return tuple(value)
 
-    def rows(self, key: str, default: Any, what: str, least: int = 1) -> Any:
-        """Return a choice of rows, or None if the key is missing and the default is None."""
-        numbers = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"type": "integer", "minimum": 0}}
-        choices = [{"type": "integer", "minimum": least}, numbers, {"const": "all"}]
-        self.describe(key, {"anyOf": choices, "description": what}, default)
-        value = self.get(key, default)
-        if value is None or value == "all" or (_is_row(value) and value >= least):
-            return value
-        if isinstance(value, list) and value and all(_is_row(row) for row in value):
-            repeated = sorted({row for row in value if value.count(row) > 1})
-            if repeated:
-                raise StudyError(f"{self.name}.{key} lists the rows {repeated} more than once")
-            return tuple(value)
-        raise StudyError(
-            f'{self.name}.{key} must be a number of rows of at least {least}, a list of row numbers (from 0) or "all", '
-            f"got {_shown(value)}"
-        )
 
-    def rest(self) -> dict[str, Any]:
-        """Return the keys that were not read yet; the caller then checks them."""
-        return {key: value for key, value in self.table.items() if key not in self.asked}
-
-    def finish(self) -> None:
-        """Raise StudyError if keys remain that were not read."""
-        for key in self.rest():
-            raise StudyError(f"[{self.name}] has an unknown key {key!r}; {did_you_mean(key, self.asked)}")
+def text(what: str, default: str | None = None, *, required: bool = False) -> Key:
+    """Declare a text that is not empty."""
+    schema = {"type": "string", "minLength": 1}
+    return Key(what, schema, f"{what}, as text", lambda v: isinstance(v, str) and bool(v.strip()), default, required)
 
 
-class BlankSection(Section):
-    """A section in which every key is missing and none is an error: what its reader asks for describes the file."""
-
-    def refuse_missing(self, key: str, what: str) -> None:
-        """Accept that a key is missing."""
+def file(what: str, *, required: bool = False) -> Key:
+    """Declare a path."""
+    return dataclasses.replace(text(what, required=required), is_file=True)
 
 
-def _is_row(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def character(what: str, default: str) -> Key:
+    """Declare one character, which may be a tab or a space."""
+    schema = {"type": "string", "minLength": 1, "maxLength": 1}
+    return Key(what, schema, f"{what}, one character", lambda v: isinstance(v, str) and len(v) == 1, default)
+
+
+def choice(what: str, default: str, allowed: Sequence[str]) -> Key:
+    """Declare one of some words."""
+    return Key(what, {"enum": list(allowed)}, f"one of {', '.join(map(repr, allowed))}", allowed.__contains__, default)
+
+
+def flag(what: str, default: bool) -> Key:
+    """Declare true or false."""
+    return Key(what, {"type": "boolean"}, "true or false", lambda v: isinstance(v, bool), default)
+
+
+def count(what: str, default: int, least: int = 0) -> Key:
+    """Declare a whole number of at least `least`."""
+    schema = {"type": "integer", "minimum": least}
+    return Key(what, schema, f"a whole number of at least {least}", lambda v: _is_whole(v, least), default)
+
+
+def names(what: str, default: tuple[str, ...] | None = None, *, required: bool = False) -> Key:
+    """Declare a list of different column names."""
+    schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": int(required)}
+    return Key(what, schema, "a list of column names", lambda v: _is_list(v, str), default, required)
+
+
+def rows(what: str, default: Rows | None = None, least: int = 1) -> Key:
+    """Declare a choice of rows."""
+    numbers = {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"type": "integer", "minimum": 0}}
+    schema = {"anyOf": [{"type": "integer", "minimum": least}, numbers, {"const": "all"}]}
+    needed = f'a number of rows of at least {least}, a list of row numbers (from 0) or "all"'
+    return Key(what, schema, needed, lambda v: v == "all" or _is_whole(v, least) or _is_row_list(v), default)
+
+
+def read_section(table: Any, name: str, keys: Mapping[str, Key], *, is_open: bool = False) -> dict[str, Any]:
+    """Return the values of the keys of a section.
+
+    Args:
+        table: The section.
+        name: Its name in the file.
+        keys: Its keys by name, in the order in which they are checked.
+        is_open: Whether there may be further keys, which the caller checks.
+
+    Raises:
+        StudyError: If it is not a section, or a key is missing, invalid or unknown.
+    """
+    if not isinstance(table, dict):
+        raise StudyError(f"[{name}] must be a section (a TOML table), got {_shown(table)}")
+    found = {}
+    for key, declared in keys.items():
+        if key not in table and declared.required:
+            near = difflib.get_close_matches(key, table, n=1)
+            hint = f" (there is {near[0]!r}, which means nothing here)" if near else ""
+            raise StudyError(f"{name}.{key} is missing: {declared.what}{hint}")
+        found[key] = declared.read(table[key], f"{name}.{key}") if key in table else declared.default
+    unknown = [] if is_open else [key for key in table if key not in keys]
+    if unknown:
+        raise StudyError(f"[{name}] has an unknown key {unknown[0]!r}; {did_you_mean(unknown[0], keys)}")
+    return found
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, kind) for entry in value)
+
+
+def _is_row_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(_is_whole(row, 0) for row in value)
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -15,13 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kpp.data.tables import Schema
-from kpp.explanations import Explanation
 from kpp.inference import Fit
 from kpp.inference.toolkit import read_parts
-from kpp.preferences import Matches
-from kpp_study.study.data import Standardization, StudyData, as_json
-from kpp_study.study.units import values_in_original_units
+from kpp_study.study.data import StudyData
+from kpp_study.study.units import StudyUnits
 
 #: The name of the file in the output folder of a study.
 FIT_FILE = "fit.nc"
@@ -30,52 +27,6 @@ _NOTE = (
     "this fit of a study is in standardized units; kpp_study.study.load_fit(path) and the commands `kpp predict` and "
     "`kpp explain` take and give the units of the table"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class StudyUnits:
-    """The conversion between the units of a study's table and those of its model.
-
-    Args:
-        schema: The names of the features and the levels of the categories.
-        scaling: The numbers of the conversion.
-        target: The name of the target; of two classes, what 1 stands for.
-    """
-
-    schema: Schema
-    scaling: Standardization
-    target: str
-
-    def points(self, table: Any, unseen: str = "error") -> Any:
-        """Return rows of features in the model's units: numbers standardized, categories unchanged.
-
-        Args:
-            table: A data frame with (at least) the features, or an array (n, d).
-            unseen: As for `kpp.Fit.predict`.
-
-        Returns:
-            A data frame of the features, or an array.
-
-        Raises:
-            ValueError: If columns are missing, a level is unknown, or values are missing.
-        """
-        scaled = self.scaling.points(dataclasses.replace(self.schema, unseen=unseen).read(table))
-        if not isinstance(table, pd.DataFrame):
-            return scaled
-        names = self.schema.feature_names
-        return pd.DataFrame(
-            {n: table[n] if n in self.schema.levels else scaled[:, i] for i, n in enumerate(names)}, index=table.index
-        )
-
-    def explanation(self, explanation: Explanation, table: Any) -> Explanation:
-        """Return an explanation of rows of features in the units of the table."""
-        dataset = values_in_original_units(explanation, self.scaling)
-        columns, x = explanation.data.values.copy(), self.schema.read(table)
-        for index, name in enumerate(explanation.feature_names):
-            if name in self.schema.feature_names:
-                columns[:, index] = x[:, self.schema.index(name)]
-        dataset["data"] = dataset["data"].copy(data=columns)
-        return Explanation(dataset.assign_attrs(target=self.target))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +69,7 @@ class StudyFit:
             return _columns(table, prediction=found["probability"].mean(("chain", "draw")).values)
         center, scale = (0.0, 1.0)
         if self.units is not None:
-            center, scale = self.units.scaling.target_center, self.units.scaling.target_scale
+            center, scale = self.units.target_center, self.units.target_scale
         each = found["response_mean"] if "response_mean" in found else found["mean"]
         columns = {"prediction": center + scale * each.mean(("chain", "draw")).values}
         if "response_mean" not in found and "latent_variance" in found:
@@ -137,9 +88,9 @@ def save_fit(path: Path, fit: Fit, data: StudyData, max_draws: int) -> None:
         TypeError: If the model cannot be saved; see `kpp.Fit.save`.
         ValueError: If a name contains a slash.
     """
-    facts = {**as_json(data), "pairs": isinstance(data.training, Matches), "max_draws": max_draws}
-    attrs = {**fit.attrs, _ATTRIBUTE: json.dumps({**facts, "shown": data.shown_target})}
-    if not data.standardization.is_identity:
+    facts = {"pairs": data.match is not None, "max_draws": max_draws, "shown": data.units.target}
+    attrs = {**fit.attrs, _ATTRIBUTE: json.dumps({**data.facts, **facts})}
+    if not data.units.is_identity:
         attrs["kpp_note"] = _NOTE
     fit.with_attrs(attrs).save(path)
 
@@ -169,9 +120,7 @@ def load_fit(path: str | os.PathLike[str]) -> StudyFit:
             f"{str(file)!r} is the fit of matches between items, which predicts no single rows; "
             "kpp.Fit.load(path).predict takes pairs of items in Python"
         )
-    center, scale = np.asarray(facts["center"]), np.asarray(facts["scale"])
-    scaling = Standardization(center, scale, facts["target_center"], facts["target_scale"])
-    return StudyFit(fit, StudyUnits(Schema.from_json(facts["schema"]), scaling, facts["shown"]), facts["max_draws"])
+    return StudyFit(fit, StudyUnits.from_json(facts), facts["max_draws"])
 
 
 def _columns(table: pd.DataFrame, **columns: np.ndarray) -> pd.DataFrame:

@@ -1,98 +1,172 @@
-"""Conversion of the results of a model of standardised data back to the units of the file."""
+"""The units of a study's table and those of its model, which sees standardized numbers; results go back."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
+from jaxtyping import Float
 
+from kpp.data.tables import Scales, Schema
 from kpp.explanations import Explanation
-from kpp.preferences import Matches
-from kpp_study.study.data import Standardization, StudyData
 
 _TARGET_GROUPS = ("observed_data", "posterior_predictive", "prior_predictive")
+# How a result changes if the function f becomes c + s f: by which power of s it is multiplied, and whether c is added.
+_CHANGES = {
+    "values": (1, False),
+    "base_values": (1, True),
+    "predictions": (1, True),
+    "variance": (2, False),
+    "covariance": (2, False),
+    "interactions": (1, False),
+    "standard_errors": (1, False),
+    "effects": (1, False),
+}
 
 
-def groups_in_original_units(groups: Mapping[str, xr.Dataset], data: StudyData) -> dict[str, xr.Dataset]:
-    r"""Express all results about the target and the features in their own units.
+@dataclasses.dataclass(frozen=True)
+class StudyUnits:
+    r"""The conversion between the units of a study's table and those of its model: (value - center) / scale.
 
-    Draws and observations of the target become :math:`c + s y`, its log densities become :math:`\log p(y) - \log s`,
-    and the features in `constant_data` become the features of the file. Hyperparameters stay in the model's units: a
-    lengthscale of 2 is two standard deviations of its feature. `constant_data` also holds the conversion to the model's
-    units: ``feature_center`` and ``feature_scale`` (feature), ``target_center`` and ``target_scale``.
+    Args:
+        schema: The names of the features and the levels of the categories.
+        center: The number subtracted from each feature, of shape (d,), in its own unit.
+        scale: The divisor of each feature, of shape (d,); 1 for categories, booleans and constant columns.
+        target_center: The number subtracted from the target.
+        target_scale: The divisor of the target.
+        target: The name of the target; of two classes, what 1 stands for.
     """
-    scaling = data.standardization
-    converted = dict(groups)
-    for name in _TARGET_GROUPS:
-        if name in converted:
-            converted[name] = converted[name].map(
-                lambda values: scaling.target_center + scaling.target_scale * values, keep_attrs=True
+
+    schema: Schema
+    center: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    target_center: float
+    target_scale: float
+    target: str
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray | None, schema: Schema, target: str, *, standardize: bool) -> StudyUnits:
+        """Return the conversion of points (n, d) and of a target, None if it is not scaled."""
+        if not standardize:
+            return cls(schema, np.zeros(x.shape[1]), np.ones(x.shape[1]), 0.0, 1.0, target)
+        scales = Scales.of(x, schema)
+        center, scale = (0.0, 1.0) if y is None else (float(y.mean()), float(y.std()))
+        return cls(schema, scales.center, scales.scale, center, scale, target)
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> StudyUnits:
+        """Return the conversion that `to_json` and the key "shown" describe."""
+        center, scale = np.asarray(facts["center"]), np.asarray(facts["scale"])
+        schema = Schema.from_json(facts["schema"])
+        return cls(schema, center, scale, facts["target_center"], facts["target_scale"], facts["shown"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns and the numbers of the conversion, as JSON values."""
+        return {
+            "schema": self.schema.to_json(),
+            "center": self.center.tolist(),
+            "scale": self.scale.tolist(),
+            "target_center": self.target_center,
+            "target_scale": self.target_scale,
+        }
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the model's units are the units of the file."""
+        untouched = np.all(self.scale == 1.0) and not self.center.any()
+        return bool(untouched and self.target_scale == 1.0 and self.target_center == 0.0)
+
+    def points(self, table: Any, unseen: str = "error") -> Any:
+        """Return rows of features in the model's units: numbers standardized, categories unchanged.
+
+        Args:
+            table: A data frame with (at least) the features, or an array (n, d).
+            unseen: As for `kpp.Fit.predict`.
+
+        Returns:
+            A data frame of the features, or an array.
+
+        Raises:
+            ValueError: If columns are missing, a level is unknown, or values are missing.
+        """
+        points = dataclasses.replace(self.schema, unseen=unseen).read(table)
+        scaled = (points - self.center[None, :]) / self.scale[None, :]
+        if not isinstance(table, pd.DataFrame):
+            return scaled
+        names = self.schema.feature_names
+        return pd.DataFrame(
+            {n: table[n] if n in self.schema.levels else scaled[:, i] for i, n in enumerate(names)}, index=table.index
+        )
+
+    def response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return targets in the model's units."""
+        return (y - self.target_center) / self.target_scale
+
+    def explanation(self, explanation: Explanation, table: Any, rows: np.ndarray | None = None) -> Explanation:
+        r"""Return an explanation in the units of the table.
+
+        Shapley values are linear in the function and do not depend on the units of features, so the values of
+        :math:`c + s f` are :math:`s \phi`, with base value :math:`c + s b`. Features that stand for several columns
+        have no unit.
+
+        Args:
+            explanation: The explanation, in the model's units.
+            table: The explained rows of features; None if the features are differences between two items.
+            rows: The numbers of the explained rows, by which they are named unless they are pairs of named items.
+        """
+        dataset = explanation.dataset.copy()
+        for name, (power, shifts) in _CHANGES.items():
+            if name in dataset:
+                shift = self.target_center if shifts else 0.0
+                dataset[name] = shift + self.target_scale**power * dataset[name]
+        columns = explanation.data.values.copy()
+        x = None if table is None else self.schema.read(table)
+        for index, name in enumerate(explanation.feature_names):
+            if name in self.schema.feature_names:
+                column = self.schema.index(name)
+                columns[:, index] = columns[:, index] * self.scale[column] if x is None else x[:, column]
+        dataset["data"] = dataset["data"].copy(data=columns)
+        if rows is not None and (x is not None or dataset["instance"].dtype.kind not in "OU"):
+            dataset = dataset.assign_coords(
+                {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
             )
-    if "log_likelihood" in converted:
-        shift = math.log(scaling.target_scale)
-        converted["log_likelihood"] = converted["log_likelihood"].map(lambda values: values - shift, keep_attrs=True)
-    converted["constant_data"] = _constant_data(converted.get("constant_data", xr.Dataset()), data)
-    return converted
+        return Explanation(dataset.assign_attrs(target=self.target))
 
+    def groups(self, groups: Mapping[str, xr.Dataset], x: Float[np.ndarray, "n d"]) -> dict[str, xr.Dataset]:
+        r"""Express the groups of a fit about the target and the features in their own units.
 
-def explanation_in_original_units(explanation: Explanation, data: StudyData, rows: np.ndarray) -> Explanation:
-    """Express an explanation in the units of the file, with instances named by their row numbers (p,)."""
-    dataset = values_in_original_units(explanation, data.standardization)
-    dataset["data"] = dataset["data"].copy(data=_instances(explanation, data, rows))
-    names = {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
-    if isinstance(data.training, Matches) and dataset["instance"].dtype.kind in "OU":
-        names = {}  # the names of both items
-    return Explanation(dataset.assign_coords(names))
+        Draws and observations of the target become :math:`c + s y`, its log densities become :math:`\log p(y) - \log
+        s`, and the features in `constant_data` become the features of the file. Hyperparameters stay in the model's
+        units: a lengthscale of 2 is two standard deviations of its feature. `constant_data` also holds the conversion
+        to the model's units: ``feature_center`` and ``feature_scale`` (feature), ``target_center`` and
+        ``target_scale``.
 
-
-def values_in_original_units(explanation: Explanation, scaling: Standardization) -> xr.Dataset:
-    r"""Return the dataset of an explanation in the target's unit; the explained rows stay as they are.
-
-    Shapley values are linear in the function and do not depend on the units of features, so the values of :math:`c + s
-    f` are :math:`s \phi`, with base value :math:`c + s b`.
-    """
-    center, scale = scaling.target_center, scaling.target_scale
-    dataset = explanation.dataset.copy()
-    for name, factor, shift in (
-        ("values", scale, 0.0),
-        ("base_values", scale, center),
-        ("predictions", scale, center),
-        ("variance", scale**2, 0.0),
-        ("covariance", scale**2, 0.0),
-        ("interactions", scale, 0.0),
-        ("standard_errors", scale, 0.0),
-        ("effects", scale, 0.0),
-    ):
-        if name in dataset:
-            dataset[name] = shift + factor * dataset[name]
-    return dataset
-
-
-def _instances(explanation: Explanation, data: StudyData, rows: np.ndarray) -> np.ndarray:
-    """Return the explained rows in the units of the file; features that stand for several columns are unchanged."""
-    columns = explanation.data.values.copy()
-    for index, name in enumerate(explanation.feature_names):
-        if name not in data.schema.feature_names:
-            continue
-        if isinstance(data.training, Matches):  # differences between two items
-            columns[:, index] *= data.standardization.scale[data.schema.index(name)]
-        else:
-            columns[:, index] = data.x[rows, data.schema.index(name)]
-    return columns
-
-
-def _constant_data(constant: xr.Dataset, data: StudyData) -> xr.Dataset:
-    scaling = data.standardization
-    names = list(data.schema.feature_names)
-    own: dict[str, Any] = {
-        "feature_center": ("feature", scaling.center),
-        "feature_scale": ("feature", scaling.scale),
-        "target_center": ((), scaling.target_center),
-        "target_scale": ((), scaling.target_scale),
-    }
-    if "x" in constant and constant["x"].shape == data.x.shape:
-        constant = constant.assign(x=constant["x"].copy(data=data.x))
-    return constant.assign(own).assign_coords(feature=names)
+        Args:
+            groups: The groups, in the model's units.
+            x: The features in their own units.
+        """
+        converted = dict(groups)
+        for name in _TARGET_GROUPS:
+            if name in converted:
+                converted[name] = converted[name].map(
+                    lambda values: self.target_center + self.target_scale * values, keep_attrs=True
+                )
+        if "log_likelihood" in converted:
+            shift = math.log(self.target_scale)
+            converted["log_likelihood"] = converted["log_likelihood"].map(lambda d: d - shift, keep_attrs=True)
+        constant = converted.get("constant_data", xr.Dataset())
+        if "x" in constant and constant["x"].shape == x.shape:
+            constant = constant.assign(x=constant["x"].copy(data=x))
+        own: dict[str, Any] = {
+            "feature_center": ("feature", self.center),
+            "feature_scale": ("feature", self.scale),
+            "target_center": ((), self.target_center),
+            "target_scale": ((), self.target_scale),
+        }
+        converted["constant_data"] = constant.assign(own).assign_coords(feature=list(self.schema.feature_names))
+        return converted

@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 import kpp
 from kpp.__main__ import main
-from kpp_study.study.build import build_inference
-from kpp_study.study.config import InferenceConfig
+from kpp_study.study.config import parse_study
 from kpp_study.study.errors import StudyError
 
 # What is edited in the study of conftest.py, and what the one line must say.
@@ -126,9 +125,11 @@ def test_a_kernel_that_the_explainer_refuses_is_refused_before_the_fit(write_stu
     assert "quadrature" in line
 
 
-def test_a_registered_inference_is_known_by_its_name(register):
+def test_a_registered_inference_is_known_by_its_name(register, study_text):
     register("inferences", "mode", kpp.MAP)
-    built = build_inference(InferenceConfig("mode", {"num_restarts": 1, "progress": False}))
+    start, end = study_text.index("[inference]"), study_text.index("[explainer]")
+    text = f'{study_text[:start]}[inference]\nname = "mode"\nOPTIONS\n{study_text[end:]}'
+    built = parse_study(text.replace("OPTIONS", "num_restarts = 1\nprogress = false")).inference
     assert built == kpp.MAP(num_restarts=1, progress=False)
     with pytest.raises(StudyError, match=r"\[inference\] has an unknown key 'num_chains'"):
-        build_inference(InferenceConfig("mode", {"num_chains": 1}))
+        parse_study(text.replace("OPTIONS", "num_chains = 1"))

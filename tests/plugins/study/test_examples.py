@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from kpp_study.study.build import build_inference, build_model, describe_model, plan_explainer
 from kpp_study.study.config import load_study
+from kpp_study.study.describe import describe_model
 from kpp_study.study.kinds import read_data
 
 
@@ -19,12 +19,11 @@ def test_the_diabetes_study_fits_its_data(root, tmp_path, monkeypatch):
     config = load_study(tmp_path / "diabetes.toml")
     data = read_data(config.data)
     assert data.x.shape == (442, 10)
-    model = build_model(config.model)
-    model.prepare(data.model_frame(), data.model_target())
-    inference = build_inference(config.inference)
+    config.model.prepare(*data.training)
+    inference = config.inference
     assert (inference.num_chains, inference.num_warmup, inference.num_samples) == (2, None, 500)
     assert config.explainer.instances == 40
-    assert plan_explainer(config.explainer).options == {"value_function": "interventional"}
-    name, text = describe_model(model)
+    assert config.explainer.options == {"value_function": "interventional"}
+    name, text = describe_model(config.model)
     assert name == "GPRegression"
     assert "lengthscale ~ LogNormal(loc=1.0, scale=1.0), 10 independent" in text

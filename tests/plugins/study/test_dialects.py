@@ -54,7 +54,7 @@ def test_a_dialect_is_named_and_its_keys_read_the_table(tmp_path, name, ending):
     assert "keys of [data]" in str(caught.value)
     data = read_data(DataConfig(path, "y", dialect=keys(options)))
     np.testing.assert_array_equal(data.x[:, 0], table["größe"])
-    assert data.frame["ort"].tolist() == table["ort"].tolist()
+    assert data.features["ort"].tolist() == table["ort"].tolist()
     np.testing.assert_array_equal(data.y, table["y"])
 
 
@@ -68,7 +68,7 @@ def test_a_new_study_writes_the_dialect_that_the_file_shows(tmp_path, name, monk
     assert f"The table shows {said.split(', ')[0]}, which the file says." in result.output
     data = read_data(load_study("study.toml").data)
     np.testing.assert_array_equal(data.y, table["y"])
-    assert data.frame["ort"].tolist() == table["ort"].tolist()
+    assert data.features["ort"].tolist() == table["ort"].tolist()
 
 
 WRONG = {
@@ -95,7 +95,7 @@ def test_names_with_line_breaks_marks_and_a_byte_order_mark_are_read(tmp_path):
     path = tmp_path / "table.csv"
     table = TABLE.rename(columns={"größe": "a;b;c\nd", "ort": "#"})
     table.to_csv(path, index=False, encoding="utf-8-sig")
-    assert read_data(DataConfig(path, "y")).schema.feature_names == ("a;b;c\nd", "#")
+    assert read_data(DataConfig(path, "y")).units.schema.feature_names == ("a;b;c\nd", "#")
 
 
 def test_few_rows_without_values_are_dropped_if_the_study_says_so(tmp_path, caplog):
@@ -126,7 +126,7 @@ def test_a_new_study_keeps_columns_that_lack_few_values(tmp_path, monkeypatch):
     assert 'The table shows missing = "drop", which the file says.' in result.output
     assert "Left out: 'sparse' lacks" in result.output
     data = read_data(load_study("study.toml").data)
-    assert data.schema.feature_names == ("größe", "ort")
+    assert data.units.schema.feature_names == ("größe", "ort")
     np.testing.assert_array_equal(data.y, table["y"].dropna())
 
 
@@ -144,7 +144,7 @@ def test_two_whole_numbers_are_offered_as_classes(tmp_path, monkeypatch):
     assert data.is_label
     assert data.classes == (1, 2)
     np.testing.assert_array_equal(data.y, labels - 1)
-    assert data.model_target().tolist() == labels.tolist()
+    assert data.training[1].tolist() == labels.tolist()
 
 
 INDEXES = {
@@ -162,7 +162,7 @@ INDEXES = {
 def test_an_index_of_parquet_is_a_column_if_it_means_something(tmp_path, name, caplog):
     index, features = INDEXES[name]
     TABLE.set_axis(index).to_parquet(tmp_path / "table.parquet")
-    assert read_data(DataConfig(tmp_path / "table.parquet", "y")).schema.feature_names == features
+    assert read_data(DataConfig(tmp_path / "table.parquet", "y")).units.schema.feature_names == features
     assert ("has no name and is left out" in caplog.text) == (name == "old row numbers")
 
 
@@ -171,13 +171,12 @@ def test_intervals_of_parquet_are_categories(tmp_path):
     columns = {"age": intervals.astype(intervals.cat.categories.dtype), "y": TABLE["y"]}
     pd.DataFrame(columns).to_parquet(tmp_path / "table.parquet")
     data = read_data(DataConfig(tmp_path / "table.parquet", "y"))
-    assert data.schema.levels["age"] == tuple(sorted(map(str, intervals.cat.categories)))
+    assert data.units.schema.levels["age"] == tuple(sorted(map(str, intervals.cat.categories)))
 
 
-def test_a_study_file_may_begin_with_a_byte_order_mark(tmp_path):
-    text = '[data]\npath = "t.csv"\ntarget = "y"\n[model]\nname = "GPRegression"\n'
-    (tmp_path / "study.toml").write_bytes(text.encode("utf-8-sig"))
-    assert load_study(tmp_path / "study.toml").data.target == "y"
+def test_a_study_file_may_begin_with_a_byte_order_mark(tmp_path, study_text):
+    (tmp_path / "study.toml").write_bytes(study_text.encode("utf-8-sig"))
+    assert load_study(tmp_path / "study.toml").data.target == "price & tax"
 
 
 def test_backslashes_of_a_path_get_the_fix():

@@ -11,8 +11,8 @@ import pytest
 
 from kpp.storage import arviz_data
 from kpp_study import load_fit, load_study
-from kpp_study.study.held_out import _held_out_mean, leave_one_out
 from kpp_study.study.kinds import read_data
+from kpp_study.study.results import _held_out_mean, leave_one_out
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def study(finished):
 def brute_force(study):
     """For each draw the means of the rows by fits to all others, (s, n), in standardized units."""
     fit, data, _ = study
-    x, y = data.standardization.points(data.x), data.standardization.target(data.y)
+    x, y = data.units.points(data.x), data.units.response(data.y)
     scales = np.asarray(fit.draws["kernel.kernels.0.kernel.lengthscale"]).reshape(-1, 2)
     noises = np.asarray(fit.draws["noise_variance"]).ravel()
     same_town = x[:, None, 2] == x[None, :, 2]  # different towns have the correlation 0

@@ -10,10 +10,10 @@ import pytest
 
 from kpp.kernels import RBF
 from kpp_models import GPClassification
-from kpp_study.study.data import choose_rows
 from kpp_study.study.data_config import DataConfig
 from kpp_study.study.errors import StudyError
 from kpp_study.study.kinds import read_data
+from kpp_study.study.plan import choose_rows
 
 
 @pytest.fixture
@@ -36,37 +36,37 @@ def table():
 @pytest.mark.parametrize("name", ["table.csv", "table.csv.gz", "table.parquet"])
 def test_numbers_are_standardised_and_categories_are_not(read, table, name):
     data = read(table, name, categorical=("code",))
-    assert data.schema.levels == {"code": (3, 7), "town": ("x", "y")}
+    assert data.units.schema.levels == {"code": (3, 7), "town": ("x", "y")}
     np.testing.assert_array_equal(data.x, [[1, 1, 2, 0], [2, 0, 2, 1], [6, 1, 2, 0], [3, 0, 2, 1]])
-    frame = data.model_frame()
+    frame = data.features
     np.testing.assert_allclose([frame["a"].mean(), frame["a"].std(ddof=0)], [0, 1], atol=1e-14)
     np.testing.assert_array_equal(frame["same"], 0.0)
-    np.testing.assert_array_equal(data.schema.read(frame)[:, [1, 3]], data.x[:, [1, 3]])
-    scaling = data.standardization
-    np.testing.assert_allclose(scaling.center + scaling.scale * data.schema.read(frame), data.x, rtol=1e-15)
-    np.testing.assert_allclose(scaling.target_center + scaling.target_scale * data.model_target(), table["y"])
+    np.testing.assert_array_equal(data.units.schema.read(frame)[:, [1, 3]], data.x[:, [1, 3]])
+    scaling = data.units
+    np.testing.assert_allclose(scaling.center + scaling.scale * data.units.schema.read(frame), data.x, rtol=1e-15)
+    np.testing.assert_allclose(scaling.target_center + scaling.target_scale * data.training[1], table["y"])
 
 
 def test_standardising_can_be_turned_off(read, table):
     data = read(table, standardize=False, features=("a",))
-    assert data.standardization.is_identity
-    np.testing.assert_array_equal(data.model_frame()["a"], table["a"])
-    np.testing.assert_array_equal(data.model_target(), table["y"])
+    assert data.units.is_identity
+    np.testing.assert_array_equal(data.features["a"], table["a"])
+    np.testing.assert_array_equal(data.training[1], table["y"])
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 1, 0], [True, False, False, True]])
 def test_labels_are_not_scaled(read, table, labels):
     data = read(table.assign(y=labels))
     assert data.is_label
-    np.testing.assert_array_equal(data.model_target(), np.asarray(labels, float))
+    np.testing.assert_array_equal(data.training[1], np.asarray(labels, float))
 
 
 def test_two_classes_go_to_the_model_as_in_the_file(read, table):
     data = read(table.assign(y=["yes", "no", "no", "yes"]))
     assert data.classes == ("no", "yes")
-    assert data.shown_target == "y = yes"
+    assert data.units.target == "y = yes"
     np.testing.assert_array_equal(data.y, [1.0, 0.0, 0.0, 1.0])
-    assert data.model_target().tolist() == ["yes", "no", "no", "yes"]
+    assert data.training[1].tolist() == ["yes", "no", "no", "yes"]
     sizes = pd.Categorical(["small", "large", "large", "small"], categories=["small", "large"])
     ordered = read(table.assign(y=sizes), "table.parquet")
     assert ordered.classes == ("small", "large")
@@ -75,7 +75,7 @@ def test_two_classes_go_to_the_model_as_in_the_file(read, table):
 
 def parts(data):
     """Return what a model is fitted to."""
-    return data.model_frame()[["a"]], data.model_target()
+    return data.features[["a"]], data.training[1]
 
 
 def test_a_target_of_three_levels_is_refused(read, table):

@@ -71,7 +71,7 @@ def stopped(tmp_path_factory):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "_explain", stop)
+        patch.setattr(runner.StudyPlan, "explain", stop)
         result = run(folder / "study.toml", folder / "results")
     return folder, result, whole
 
@@ -100,7 +100,7 @@ def test_a_run_that_stops_after_the_fit_keeps_it_and_says_so(stopped):
 
 
 def test_the_resumed_run_gives_the_bits_of_one_without_a_stop(again, monkeypatch):
-    monkeypatch.setattr(runner, "_fit", None)  # the resumed run fits nothing
+    monkeypatch.setattr(runner.StudyPlan, "fit", None)  # the resumed run fits nothing
     result = run(again / "study.toml", again / "results", "--resume")
     assert result.exit_code == 0, result.output + str(result.exception)
     assert "going on from the finished fit" in result.stderr
@@ -116,7 +116,7 @@ def test_the_resumed_run_gives_the_bits_of_one_without_a_stop(again, monkeypatch
 
 
 def test_explainer_and_report_may_change_before_the_run_goes_on(again, monkeypatch):
-    monkeypatch.setattr(runner, "_fit", None)
+    monkeypatch.setattr(runner.StudyPlan, "fit", None)
     monkeypatch.setattr(runner, "_write_folder", lambda folder, *rest: (folder / "report.html").write_text("new"))
     (again / "study.toml").write_text(STUDY.replace("[0, 7]", "[1]").replace("waterfalls = 0", "waterfalls = 1"))
     run_study(load_study(again / "study.toml"), again / "results", resume=True, progress=False)
@@ -156,7 +156,7 @@ def test_a_run_without_resume_mentions_the_kept_fit(again, monkeypatch, capsys):
     def stop(*arguments):
         raise ValueError("stop")
 
-    monkeypatch.setattr(runner, "_fit", stop)
+    monkeypatch.setattr(runner.StudyPlan, "fit", stop)
     with pytest.raises(StudyError, match="stop"):
         run_study(load_study(again / "study.toml"), again / "results")
     assert "--resume goes on from it" in capsys.readouterr().err

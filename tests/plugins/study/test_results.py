@@ -295,3 +295,4 @@ def test_a_classifier_is_explained_on_the_scale_of_the_study(finished, tmp_path,
     predicted = load_fit(folder).predict(frame.iloc[[7]])["prediction"]
     if scale == "latent":  # the probability of the label is beside the log-odds
         assert f"probability {predicted.iloc[0]:.3f}, observed" in words
+        assert explanation.attrs["link"] == "logit"  # from which a report of the explanation alone has probabilities

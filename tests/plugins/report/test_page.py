@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.special
 
 from kpp_study import render_explanation
 
@@ -134,6 +135,18 @@ def test_text_of_the_data_is_escaped(make_explanation, read_page, outputs):
     words = page.find("body")[0][1]
     assert all(name in words for name in HOSTILE)
     assert page.find("h1")[0][1] == f"Explanation of {HOSTILE[2]}"
+
+
+def test_the_rows_of_a_label_have_its_probability(make_explanation, read_page):
+    """It is the mean over draws of the inverse link; draws of the hyperparameters alone would be too certain."""
+    explanation = make_explanation(2, draws=True)
+    explanation.attrs.update(scale="latent", link="logit", uncertainty="full", target="dear")
+    words = " ".join(text for _, text in read_page(render_explanation(explanation)).find("main"))
+    expected = scipy.special.expit(explanation.predictions).mean(("chain", "draw")).sel(instance=1).item()
+    assert f"probability {expected:.3f}" in words and "log-odds of dear" in words
+    explanation.attrs["uncertainty"] = "hyperparameters only"
+    words = " ".join(text for _, text in read_page(render_explanation(explanation)).find("main"))
+    assert "probability 0." not in words and "log-odds of dear" in words
 
 
 def test_a_cut_table_says_so(make_explanation, read_page):

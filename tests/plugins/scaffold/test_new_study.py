@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from kpp.__main__ import main
 from kpp.explanations import Explanation
 from kpp_study import load_study
-from kpp_study.study.build import build_inference, build_model, plan_explainer
 from kpp_study.study.kinds import read_data
 
 
@@ -84,11 +83,10 @@ def test_every_part_of_the_study_is_valid(folder: Path, table: str, target: str,
     assert result.exit_code == 0, result.output
     config = load_study("study.toml")
     data = read_data(config.data)
-    model = build_model(config.model)
-    model.prepare(*data.training_data())
-    assert type(model).__name__ == ("GPRegression" if target == "rent" else "GPClassification")
-    assert type(build_inference(config.inference)).__name__ == {"quick": "Laplace", "full": "NUTS"}[inference]
-    assert plan_explainer(config.explainer).options == {"value_function": "interventional"}
+    config.model.prepare(*data.training)
+    assert type(config.model).__name__ == ("GPRegression" if target == "rent" else "GPClassification")
+    assert type(config.inference).__name__ == {"quick": "Laplace", "full": "NUTS"}[inference]
+    assert config.explainer.options == {"value_function": "interventional"}
 
 
 def test_choices_are_written_and_reported(folder: Path):
@@ -119,7 +117,7 @@ def test_numbers_alone_have_one_kernel_and_categories_alone_have_a_variance(fold
     new_study("flats.csv", "--target", "rent", "--features", "town", "--overwrite")
     (town,) = contents()["model"]["kernel"]["kernels"]
     assert town["variance"]["prior"] == "LogNormal"
-    build_model(load_study("study.toml").model)
+    load_study("study.toml")  # builds the model
 
 
 def test_hostile_names_of_columns_are_kept(folder: Path):
@@ -138,7 +136,7 @@ def test_the_path_of_the_table_starts_at_the_study(folder: Path):
     result = new_study("flats.csv", "--target", "rent", "--output", "studies/of rent.toml")
     assert result.output.endswith("Next: kpp run 'studies/of rent.toml'\n")
     assert contents("studies/of rent.toml")["data"]["path"] == "../flats.csv"
-    assert read_data(load_study("studies/of rent.toml").data).num_rows == 30
+    assert read_data(load_study("studies/of rent.toml").data).num_points == 30
 
 
 @pytest.mark.parametrize("features", ["area,floor", "all"])
@@ -149,7 +147,7 @@ def test_many_rows_get_inducing_points(folder: Path, features: str):
     assert (study["model"]["latent"], study["model"]["num_inducing"]) == ("inducing", 100)
     assert study["explainer"]["background"] == 200
     config = load_study("study.toml")
-    model, data, schema = build_model(config.model).prepare(*read_data(config.data).training_data())
+    model, data, schema = config.model.prepare(*read_data(config.data).training)
     assert model.inducing_points.shape == (100, schema.num_features)
     if "town" in schema.feature_names:  # 0 and 1 are the codes of the two towns
         assert set(np.unique(np.asarray(model.inducing_points)[:, schema.index("town")])) == {0.0, 1.0}
@@ -160,7 +158,7 @@ def test_there_are_no_more_inducing_points_than_different_rows(folder: Path):
     assert new_study("many.csv", "--target", "rent", "--features", "floor,town").exit_code == 0
     assert contents()["model"]["num_inducing"] == 12  # six floors in two towns
     config = load_study("study.toml")
-    model, _, _ = build_model(config.model).prepare(*read_data(config.data).training_data())
+    model, _, _ = config.model.prepare(*read_data(config.data).training)
     assert len(np.unique(np.asarray(model.inducing_points), axis=0)) == 12
 
 
@@ -169,8 +167,7 @@ def test_many_labels_get_natural_gradients(folder: Path):
     assert new_study("many.csv", "--target", "label").exit_code == 0
     assert contents()["model"]["latent"] == "inducing"
     assert contents()["inference"]["name"] == "NaturalGradient"
-    build_model(load_study("study.toml").model)
-    build_inference(load_study("study.toml").inference)
+    load_study("study.toml")  # builds the model and the inference
 
 
 @pytest.fixture

@@ -1,0 +1,48 @@
+"""The options of a section that builds a registered class: they are the fields of the class."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kpp_study.study.errors import StudyError, did_you_mean
+
+
+def fields_of(cls: Any) -> dict[str, dataclasses.Field]:
+    """Return the fields by which a class is built, by name."""
+    return {field.name: field for field in dataclasses.fields(cls) if field.init}
+
+
+def check_options(
+    section: str, options: Mapping[str, Any], fields: Mapping[str, dataclasses.Field], also: Iterable[str]
+) -> None:
+    """Check the options of a section.
+
+    Args:
+        section: The name of the section.
+        options: The options.
+        fields: The fields of the classes that they build.
+        also: Further keys of the section, for messages.
+
+    Raises:
+        StudyError: If an option is unknown, or of another type than its field.
+    """
+    for key, value in options.items():
+        if key not in fields:
+            raise StudyError(f"[{section}] has an unknown key {key!r}; {did_you_mean(key, {*fields, *also})}")
+        for kind, accepted, words in (
+            (bool, (bool,), "true or false"),
+            (int, (int,), "a whole number"),
+            (float, (int, float), "a number"),
+            (str, (str,), "text"),
+        ):
+            if _is_option(fields[key], kind):
+                if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
+                    raise StudyError(f"{section}.{key} must be {words}, got {value!r}")
+                break
+
+
+def _is_option(field: dataclasses.Field, kind: type) -> bool:
+    """Return whether the values of a field are of a type, or None for its default."""
+    return isinstance(field.default, kind) or field.type in (kind | None, f"{kind.__name__} | None")

@@ -1,0 +1,196 @@
+"""The plan of a study: its data, the rows that it explains, and its parts, all checked before any slow computation."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+import xarray as xr
+
+from kpp.api import explain
+from kpp.calibration.certificate import WHOLE, Certificate, certify, check_certifiable
+from kpp.data.tables import Schema
+from kpp.explanations import Explanation
+from kpp.functions import RKHSFunction
+from kpp.inference import AbstractModel, Fit
+from kpp.kernels import AbstractKernel
+from kpp.posteriors import GPPosterior
+from kpp.priors import prior_sites, substitute
+from kpp.storage import arviz_data
+from kpp.typing import RngKey
+from kpp_study.study.config import StudyConfig
+from kpp_study.study.data import StudyData
+from kpp_study.study.errors import StudyError, blame
+from kpp_study.study.kinds import read_data
+from kpp_study.study.section import Rows
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What a study does, with everything that its steps need.
+
+    Attributes:
+        config: The contents of the study file.
+        data: The data.
+        rows: The numbers of the explained rows, (p,).
+        points: The explained rows, in the model's units.
+        background: The rows that replace absent features, in the model's units; None if the explainer takes none.
+        keys: The random key of each step.
+        progress: Whether to show progress bars.
+    """
+
+    config: StudyConfig
+    data: StudyData
+    rows: np.ndarray
+    points: Any
+    background: Any
+    keys: dict[str, jax.Array]
+    progress: bool
+
+    def fit(self) -> Fit:
+        """Fit the model."""
+        (x, y), inference = self.data.training, cast(Any, self.config.inference)  # every one has the field `progress`
+        shown = inference if self.progress else dataclasses.replace(inference, progress=False)
+        fit = self.config.model.fit(self.keys["fit"], x, y, inference=shown, **self.data.options)
+        arviz_data.groups(fit.idata)  # made here: their errors are those of the inference
+        return fit
+
+    def explain(self, fit: Fit) -> Explanation:
+        """Explain the rows of the study, in the units of its table."""
+        explainer = self.config.explainer
+        thinned, kept = fit.thin(explainer.max_draws)
+        arguments = explainer.arguments(self.background, progress=self.progress)
+        explanation = explain(thinned, self.points, rng_key=self.keys["explain"], **arguments)
+        # The draws of a fit with a single draw have other numbers: they are draws of the function.
+        if explanation.dataset.sizes.get("draw") == len(kept):
+            explanation = Explanation(explanation.dataset.assign_coords(draw=kept))
+        table = self.data.x[self.rows] if self.data.match is None else None
+        explanation = self.data.units.explanation(explanation, table, self.rows)
+        explanation.attrs.update(
+            seed=self.config.seed,
+            max_draws=explainer.max_draws,
+            posterior_draws=fit.num_chains * fit.num_draws,
+            data=self.data.facts,
+            study=self.config.source,
+        )
+        return explanation
+
+    def certify(self, fit: Fit, explanation: Explanation) -> Certificate:
+        """Measure the intervals; those of the predictions alone if the contributions lack a part of theirs."""
+        explainer = self.config.explainer
+        whole = explanation.attrs.get("uncertainty") in WHOLE and "draw" in explanation.values.dims
+        arguments: dict[str, Any] = explainer.arguments(self.background) if whole else {"explainer": None}
+        arguments["progress"] = self.progress  # of the certificate; the explainer shows none
+        return certify(
+            self.keys["certify"],
+            fit,
+            self.points,
+            data_sets=self.config.data_sets,
+            max_draws=explainer.max_draws,
+            **arguments,
+        )
+
+
+def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:
+    """Read the data of a study, choose the rows, and check that model, data and explainer fit each other.
+
+    Raises:
+        StudyError: If they do not, or the data are invalid.
+    """
+    data, model, explainer = read_data(config.data), config.model, config.explainer
+    rng = np.random.default_rng(config.seed)
+    rows = choose_rows(explainer.instances, data.num_points, rng, "explainer.instances")
+    rows = rows if data.match is None else np.sort(rows)  # matches have one order
+    background = None
+    if explainer.background is not None:
+        chosen = choose_rows(explainer.background, len(data.x), rng, "explainer.background")
+        background = data.features.take(chosen, axis=0)
+    if isinstance(config.waterfalls, tuple):
+        choose_rows(config.waterfalls, data.num_points, rng, "report.waterfalls", among=rows)
+    said = "" if data.classes is None else f"data.target: the column {data.target_name!r} has two classes; "
+    with blame(f"{said}[model]"):
+        prepared, arrays, schema = model.prepare(*data.training, **data.options)
+        _check_order_of_classes(model, data)
+    if config.data_sets:
+        with blame("[certificate]"):
+            check_certifiable(prepared, arrays, schema)
+    names = ("fit", "explain", "predict", "prior", "certify")
+    keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
+    with blame("[explainer]"):
+        _rehearse(keys["explain"], prepared, config, data)
+    return StudyPlan(config, data, rows, data.points.take(rows), background, keys, progress)
+
+
+def choose_rows(
+    rows: Rows, num_rows: int, rng: np.random.Generator, key: str, *, among: np.ndarray | None = None
+) -> np.ndarray:
+    """Return row numbers for a number (drawn without replacement, then sorted), a list of row numbers, or ``"all"``.
+
+    They are chosen from `among`, by default from all rows. Raises StudyError, naming the key of the study file, if a
+    row does not exist.
+    """
+    among = np.arange(num_rows) if among is None else np.asarray(among)
+    if rows == "all":
+        return among
+    if isinstance(rows, int):
+        if rows >= among.size:
+            return among
+        return np.sort(rng.choice(among, size=rows, replace=False))
+    unknown = sorted(set(rows) - set(among.tolist()))
+    if unknown:
+        raise StudyError(f"{key} lists the rows {unknown}, but the data have the rows 0 to {num_rows - 1}")
+    return np.array(rows)
+
+
+def _check_order_of_classes(model: AbstractModel, data: StudyData) -> None:
+    """Raise StudyError if a model has classes in another order than the data, whose second one is called 1."""
+    given = getattr(model, "classes", None)
+    if data.classes is not None and given not in (None, data.classes):
+        raise StudyError(f"model.classes must be {list(data.classes)} as in the data, or left out, got {list(given)}")
+
+
+@dataclass(frozen=True)
+class _Rehearsal:
+    """The part of a `kpp.Fit` that explainers use, for a function that was not fitted to data.
+
+    Args:
+        schema: The names of the columns.
+        tiny: The function.
+    """
+
+    schema: Schema
+    tiny: RKHSFunction
+
+    def function(self) -> RKHSFunction:
+        """Return the function."""
+        return self.tiny
+
+    def function_posterior(self, *, at: str = "draws") -> GPPosterior:
+        """Return a Gaussian posterior with the function as its mean and the prior covariance."""
+        return GPPosterior(self.tiny, jnp.zeros((self.tiny.num_points, 0)))
+
+    def predict(self, x: Any) -> xr.Dataset:
+        """Return probabilities."""
+        probability = scipy.special.expit(np.asarray(self.tiny(np.asarray(x))))
+        return xr.Dataset({"probability": (("chain", "draw", "instance"), probability[None, None])})
+
+
+def _rehearse(rng_key: RngKey, model: AbstractModel, config: StudyConfig, data: StudyData) -> None:
+    """Explain a small function with the model's kernel, so that an explainer that would fail after the fit fails early.
+
+    For example, some explainers require kernels that factorize, and options may have invalid values.
+    """
+    explainer, kernel = config.explainer, getattr(model, "kernel", None)
+    if not explainer.of_function or not isinstance(kernel, AbstractKernel):
+        return
+    few = data.units.schema.read(data.features)[:2]
+    priors = prior_sites("kernel", kernel)
+    draws = {site: prior.sample(jax.random.fold_in(rng_key, i)) for i, (site, prior) in enumerate(priors.items())}
+    tiny = RKHSFunction(substitute("kernel", kernel, draws), few, np.ones(len(few)))
+    arguments = explainer.arguments(None if explainer.background is None else few)
+    explain(_Rehearsal(data.units.schema, tiny), few[:1], rng_key=rng_key, **arguments)
