@@ -1,12 +1,10 @@
 """Embeddings of distributions in reproducing kernel Hilbert spaces."""
 
 from kpp.arguments import guard_exports as _guard_exports
-from kpp.embeddings.bag_embeddings import AbstractBagEmbedding as AbstractBagEmbedding
 from kpp.embeddings.bag_embeddings import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
 from kpp.embeddings.bag_embeddings import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
 from kpp.embeddings.bayes_rule import KernelBayesRule as KernelBayesRule
 from kpp.embeddings.bayesian import BayesianConditionalMeanEmbedding as BayesianConditionalMeanEmbedding
-from kpp.embeddings.conditional import AbstractConditionalEmbedding as AbstractConditionalEmbedding
 from kpp.embeddings.conditional import AbstractRegressionEmbedding as AbstractRegressionEmbedding
 from kpp.embeddings.conditional import ConditionalMeanEmbedding as ConditionalMeanEmbedding
 from kpp.embeddings.conditional_independence import IndependenceTest as IndependenceTest

@@ -23,7 +23,7 @@ from kpp_models.aggregates.preparation import example_bags, mean_field
 NOISES = ("per_point", "per_bag")
 
 
-class AbstractBaggGP(AbstractAggregateModel):
+class _AbstractBagg(eqx.Module):
     """The fields and the noise of `BaggGP` and `VBagg`, which differ only in whether inducing points are required."""
 
     kernel: AbstractKernel
@@ -57,7 +57,7 @@ class AbstractBaggGP(AbstractAggregateModel):
         return self.noise_variance / (sizes if self.noise == "per_point" else jnp.ones_like(sizes))
 
 
-class BaggGP(AbstractBaggGP):
+class BaggGP(_AbstractBagg, AbstractAggregateModel):
     r"""A Gaussian process observed through its means over bags (Bagg-GP).
 
     .. math:: f \sim GP(m, k), \qquad z_j = \frac{1}{n_j} \sum_i f(x_j^i) + \epsilon_j
@@ -105,7 +105,7 @@ class BaggGP(AbstractBaggGP):
         yield cls(RBF(prior.expand([2])), prior, dist.Normal(0.0, 1.0), 0.1), bags, targets + 2.0
 
 
-class VBagg(AbstractBaggGP):
+class VBagg(_AbstractBagg, AbstractAggregateModel):
     r"""The Gaussian process of `BaggGP` with inducing points, which are required (VBagg).
 
     Args:
