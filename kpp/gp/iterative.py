@@ -31,9 +31,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.gp.gaussian import LOG_TWO_PI
 from kpp.gp.inducing_features import inducing_features
 from kpp.gp.kernel_products import kernel_product
+from kpp.gp.normal import LOG_TWO_PI
 from kpp.kernels import AbstractKernel
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, Points

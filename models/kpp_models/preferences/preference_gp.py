@@ -9,9 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
@@ -20,18 +18,9 @@ from kpp.gp import (
     WHITENED,
     AbstractGPModel,
     ConditionedProcess,
-    LaplaceMarginal,
     LatentObservations,
-    LatentParts,
     check_kernel_fits,
-    condition,
-    condition_on_values,
-    inducing_features,
-    observe_inducing,
-    observe_sampled,
     optional_scalar_field,
-    prior_covariance,
-    prior_factor,
     replace_priors,
 )
 from kpp.inference import NUTS, Data, Fit, Laplace, Sample
@@ -53,11 +42,11 @@ from kpp_models.preferences.data import (
 )
 from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes
 from kpp_models.tables.inducing import check_minibatch
+from kpp_models.tables.latent_gp import condition_process
+from kpp_models.tables.numpyro_functions import LATENTS, observe_process
 
 Model = TypeVar("Model", bound="AbstractPreferenceModel")
 Latent = TypeVar("Latent", bound=Any)  # a model with the field `latent`
-
-LATENTS = ("laplace", "sample", "inducing")
 
 
 class AbstractPreferenceModel(AbstractGPModel):
@@ -179,22 +168,8 @@ class AbstractPreferenceModel(AbstractGPModel):
             y: Wins, ties and losses, (m, 3), or None to draw them.
         """
         model = replace_priors(self, draw_priors)
-        kernel, num_pairs = model.pair_kernel, jnp.shape(trials)[0]
-        likelihood = OutcomeLikelihood(None, model.outcomes, trials)
-        if model.latent in (None, "laplace"):
-            law = LaplaceMarginal(0.0, prior_covariance(kernel, x), likelihood, whitened=WHITENED)
-            numpyro.sample("y", law, obs=y)
-            return
-        if model.latent == "sample":
-            observe_sampled(likelihood, lambda white: prior_factor(kernel.gram(x)) @ white, (num_pairs,), y)
-            return
-
-        def parts(rows: Array) -> LatentParts:
-            _, features, rest = inducing_features(kernel, inducing, jax.tree.map(lambda leaf: leaf[rows], x))
-            return LatentParts(0.0, features, rest)
-
-        shape = jax.tree.leaves(inducing)[0].shape[:1]
-        observe_inducing(likelihood, parts, shape, num_pairs, y, model.minibatch)
+        kernel, likelihood = model.pair_kernel, OutcomeLikelihood(None, model.outcomes, trials)
+        observe_process(x, y, kernel, likelihood, 0.0, model.latent, inducing, model.minibatch)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the posterior of g.
@@ -204,12 +179,8 @@ class AbstractPreferenceModel(AbstractGPModel):
         approximation, and the pointwise log likelihood is leave-one-out by the Laplace cavity.
         """
         model = self.at(sample)
-        kernel, likelihood = model.pair_kernel, model._likelihood(data)
-        if WHITENED in sample:
-            return condition_on_values(kernel, data["x"], sample[WHITENED], likelihood)
-        if INDUCING in sample:
-            return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, observed=data["x"])
-        return condition(kernel, data["x"], likelihood)
+        likelihood = model._likelihood(data)
+        return condition_process(sample, data["x"], model.pair_kernel, likelihood, inducing=data["inducing"])
 
     def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
         """Return the moments of g and the probabilities of outcomes at p pairs; see `AbstractModel.predictive`."""

@@ -27,8 +27,8 @@ from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
 from kpp.labels import classes_field, read_labels
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
-from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.grid_search import Selection, select_from_grid
+from kpp_models.tables.numpyro_functions import gp_classification
 
 
 class KernelLogistic(AbstractModel):

@@ -25,8 +25,8 @@ from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import as_targets
-from kpp_models.tables.gp_regression import gp_regression
 from kpp_models.tables.grid_search import Selection, select_from_grid
+from kpp_models.tables.numpyro_functions import gp_regression
 
 
 class AbstractLeastSquares(AbstractModel):

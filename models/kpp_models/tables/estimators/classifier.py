@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpyro import distributions as dist
-from sklearn.base import ClassifierMixin
 
 from kpp.estimators import in_float64, read_training
 from kpp.tables import read_points
 from kpp_models.tables.classification import GPClassification
 from kpp_models.tables.estimators.defaults import kernel_with_priors
 from kpp_models.tables.estimators.fitted import FittedEstimator, read_two_classes
+from kpp_models.tables.estimators.two_classes import BinaryClassifier
 
 _VARIANCE = 4.0  # the scale of the latent function's variance: log-odds of some units
 
 
-class GPClassifier(ClassifierMixin, FittedEstimator):
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
+class GPClassifier(BinaryClassifier, FittedEstimator):
     r"""Gaussian-process classification into two classes, `kpp_models.GPClassification`, as a scikit-learn estimator.
 
     .. math:: P(y_i = c_2 \mid f) = \sigma(f(x_i)), \qquad f \sim GP(m, k)
@@ -43,24 +45,13 @@ class GPClassifier(ClassifierMixin, FittedEstimator):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        mean: Any = None,
-        link: Any = "logit",
-        latent: Any = "laplace",
-        num_inducing: Any = None,
-        inference: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.mean = mean
-        self.link = link
-        self.latent = latent
-        self.num_inducing = num_inducing
-        self.inference = inference
-        self.random_state = random_state
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    mean: Any = None
+    link: Any = "logit"
+    latent: Any = "laplace"
+    num_inducing: Any = None
+    inference: Any = None
+    random_state: Any = None
 
     @in_float64
     def fit(self, X: Any, y: Any) -> GPClassifier:
@@ -94,13 +85,3 @@ class GPClassifier(ClassifierMixin, FittedEstimator):
         """Return the probabilities of the two classes at rows (p, d), averaged over the draws of the parameters."""
         second = self._predicted(X)["probability"].mean(("chain", "draw")).values
         return np.stack([1.0 - second, second], axis=1)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the more probable classes at rows (p, d), (p,)."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator
 from kpp_models.tables.ridge import KernelRidge
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class KernelRidgeRegressor(RegressorMixin, FunctionEstimator):
     r"""Kernel ridge regression, `kpp_models.KernelRidge`, as a scikit-learn estimator.
 
@@ -35,9 +37,8 @@ class KernelRidgeRegressor(RegressorMixin, FunctionEstimator):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(self, kernel: Any = None, *, regularization: Any = None) -> None:
-        self.kernel = kernel
-        self.regularization = regularization
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    regularization: Any = None
 
     @in_float64
     def fit(self, X: Any, y: Any) -> KernelRidgeRegressor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from kpp_models.tables.estimators.fitted import FittedEstimator
 from kpp_models.tables.regression import GPRegression
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class GPRegressor(RegressorMixin, FittedEstimator):
     r"""Gaussian-process regression, `kpp_models.GPRegression`, as a scikit-learn estimator.
 
@@ -42,24 +44,13 @@ class GPRegressor(RegressorMixin, FittedEstimator):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        noise_variance: Any = None,
-        mean: Any = None,
-        latent: Any = "exact",
-        num_inducing: Any = None,
-        inference: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.latent = latent
-        self.num_inducing = num_inducing
-        self.inference = inference
-        self.random_state = random_state
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    noise_variance: Any = None
+    mean: Any = None
+    latent: Any = "exact"
+    num_inducing: Any = None
+    inference: Any = None
+    random_state: Any = None
 
     @in_float64
     def fit(self, X: Any, y: Any) -> GPRegressor:

@@ -1,4 +1,4 @@
-"""Gaussian processes with several latent functions: the NumPyro model function, and their law under one draw."""
+"""The law of several latent functions under one draw."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
 from kpp.gp import (
-    AbstractMultiLatentLikelihood,
-    LatentParts,
     LatentPredictive,
     draw_joint,
     inducing_features,
-    observe_inducing,
-    observe_sampled,
     prior_factor,
 )
 from kpp.kernels import AbstractKernel
-from kpp.priors import sample as draw_priors
-from kpp.typing import Leaf, RngKey
-from kpp.validation import one_of
-
-MULTI_LATENTS = ("sample", "inducing")
+from kpp.typing import RngKey
 
 
 class LatentFunctions(NamedTuple):
@@ -80,49 +72,3 @@ class LatentFunctions(NamedTuple):
 
     def _each(self, value: Array) -> Float[Array, " l"]:
         return jnp.broadcast_to(value, self.white.shape[1:])
-
-
-def multi_latent_gp(
-    x: Array,
-    y: Array | None,
-    kernel: AbstractKernel,
-    likelihood: AbstractMultiLatentLikelihood,
-    mean: Leaf = 0.0,
-    scale: Leaf = 1.0,
-    latent: str = "sample",
-    inducing_points: Leaf | None = None,
-    minibatch: int | None = None,
-) -> None:
-    r"""Observations that depend on several latent functions, as a NumPyro model function.
-
-    .. math:: y_i \sim p(y_i \mid f_1(x_i), \ldots, f_L(x_i)), \qquad f_l \sim GP(m_l, s_l^2 k) \text{ independently}
-
-    The sites are those of the priors in `kernel`, `likelihood`, `mean` and `scale`, the observed site ``y``, and
-    ``latent_whitened``, (n, L), or ``inducing_whitened``, (w, L).
-
-    Args:
-        x: The points, of shape (n, d).
-        y: The observations, (n, ...), or None to draw them.
-        kernel: k, with or without priors among its leaves.
-        likelihood: p(y | f) without the observations, with or without priors among its leaves.
-        mean: m, a number or (L,), or a prior.
-        scale: s, positive, a number or (L,), or a prior.
-        latent: "sample" makes the inference sample the latent values at the points, "inducing" those at inducing
-            points: the rest is integrated out in a lower bound of the evidence.
-        inducing_points: Inducing points, (w, d), or a prior for them, with "inducing".
-        minibatch: The number of rows of a subsample, with "inducing"; None for all rows.
-    """
-    one_of(latent, "latent", MULTI_LATENTS)
-    kernel, likelihood = draw_priors("kernel", kernel), draw_priors("likelihood", likelihood)
-    mean, scale = draw_priors("mean", mean), draw_priors("scale", scale)
-    n, count = x.shape[0], likelihood.num_latents
-    if latent == "sample":
-        observe_sampled(likelihood, lambda z: LatentFunctions(kernel, x, z, mean, scale).at_points(), (n, count), y)
-        return
-    points = jnp.asarray(draw_priors("inducing_points", inducing_points))
-
-    def parts(rows: Array) -> LatentParts:
-        _, features, rest = inducing_features(kernel, points, x[rows])
-        return LatentParts(jnp.broadcast_to(mean, (1, count)), features, rest, jnp.broadcast_to(scale, (count,)))
-
-    observe_inducing(likelihood, parts, (points.shape[0], count), n, y, minibatch)
