@@ -2,7 +2,6 @@ r"""Gaussian processes of preferences between items: from matches to the probabi
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, TypeVar
@@ -23,13 +22,14 @@ from kpp.gp import (
     optional_scalar_field,
     replace_priors,
 )
-from kpp.inference import NUTS, Data, Fit, Laplace, Sample
+from kpp.inference import Data, Fit, Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative, check_positive
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Leaf, RngKey
 from kpp.validation import count, one_of, warn_if_float32
+from kpp_models.preferences.choose_latent import choose_latent
 from kpp_models.preferences.data import (
     check_same_items,
     example_matches,
@@ -46,7 +46,6 @@ from kpp_models.tables.latent_gp import condition_process
 from kpp_models.tables.numpyro_functions import LATENTS, observe_process
 
 Model = TypeVar("Model", bound="AbstractPreferenceModel")
-Latent = TypeVar("Latent", bound=Any)  # a model with the field `latent`
 
 
 class AbstractPreferenceModel(AbstractGPModel):
@@ -300,15 +299,3 @@ class PGP(AbstractPreferenceModel):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PGP, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
         yield cls(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=5), *example_matches(rng_key)
-
-
-def choose_latent(model: Latent, options: dict[str, Any]) -> tuple[Latent, dict[str, Any]]:
-    """Return a model whose `latent` goes with the inference, and options of `fit` with the inference to use.
-
-    By default NUTS samples the latent values, and Laplace's approximation is corrected by importance weights.
-    """
-    inference = options.get("inference")
-    if isinstance(inference, Laplace) and inference.importance is None and model.latent in (None, "laplace"):
-        options = {**options, "inference": dataclasses.replace(inference, importance=True)}
-    samples = inference is None or isinstance(inference, NUTS)
-    return (dataclasses.replace(model, latent="sample") if model.latent is None and samples else model), options

@@ -32,9 +32,9 @@ from kpp.priors import sample as draw_priors
 from kpp.tables import Schema
 from kpp.typing import Points, RngKey
 from kpp.validation import as_points, check_same_rows, check_type, one_of, warn_if_float32
+from kpp_models.preferences.choose_latent import choose_latent
 from kpp_models.preferences.data import check_same_items, refuse_codes, resolve_names
 from kpp_models.preferences.plackett_luce import PlackettLuce
-from kpp_models.preferences.preference_gp import choose_latent
 from kpp_models.preferences.ranking_laplace import (
     RankingMarginal,
     RankingObservations,
