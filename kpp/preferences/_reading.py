@@ -134,11 +134,7 @@ def described_by(schema: Schema) -> dict[str, Any]:
 def contexts_described_by(schema: Schema) -> dict[str, Any]:
     """Return the fields of matches and rankings that describe the features of their contexts."""
     levels = tuple(schema.levels.items())
-    return {
-        "context_names": schema.feature_names,
-        "context_levels": levels,
-        "context_booleans": schema.booleans,
-    }
+    return {"context_names": schema.feature_names, "context_levels": levels, "context_booleans": schema.booleans}
 
 
 def read_contexts(contexts: object, num_rows: int, name: str) -> tuple[np.ndarray | None, dict[str, Any]]:

@@ -72,7 +72,6 @@ class Matches(eqx.Module):
     context_booleans: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Raise ValueError unless arrays hold finite numbers and pairs are in the canonical order."""
         for name, ndim in (("pairs", 2), ("wins", 1), ("losses", 1), ("ties", 1)):
             check_array(getattr(self, name), name, ndim)
         if self.has_teams:
@@ -279,9 +278,7 @@ class Matches(eqx.Module):
             )
         counted = cls.create(np.arange(float(len(rows)))[:, None], first, second, y, contexts, tie=tie)
         return dataclasses.replace(
-            counted,
-            items=pad_bags([points[team] for team in rows]),
-            **_reading.described_by(schema),
+            counted, items=pad_bags([points[team] for team in rows]), **_reading.described_by(schema)
         )
 
     @classmethod
@@ -318,11 +315,7 @@ class Matches(eqx.Module):
         tied = np.zeros(len(first)) if tie is None else _reading.flags(table, tie, "matches")
         found = cls.create(items, first, second, 1.0 - tied / 2, _reading.columns(table, contexts, "matches"), tie=0.5)
         names = schema.levels.get(_reading.ITEM, found.item_names) if winner in table.columns else found.item_names
-        return dataclasses.replace(
-            found,
-            item_names=tuple(map(str, names)),
-            **_reading.described_by(schema),
-        )
+        return dataclasses.replace(found, item_names=tuple(map(str, names)), **_reading.described_by(schema))
 
     @classmethod
     def from_sessions(

@@ -63,7 +63,6 @@ class Rankings(eqx.Module):
     context_booleans: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Raise ValueError unless the arrays hold finite numbers."""
         for name in ("items", "candidates", "order"):
             check_array(getattr(self, name), name, 2)
         if self.contexts is not None:

@@ -42,7 +42,6 @@ class _AbstractBagg(eqx.Module):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the noise is unknown."""
         one_of(self.noise, "noise", NOISES)
 
     @property
@@ -122,7 +121,6 @@ class VBagg(_AbstractBagg, AbstractAggregateModel):
     """
 
     def __check_init__(self) -> None:
-        """Raise ValueError if there are no inducing points."""
         if self.inducing is None:
             raise ValueError("`num_inducing` or `inducing_points` must be given, got neither; BaggGP needs none")
 

@@ -18,15 +18,7 @@ from jaxtyping import Array, Float
 
 from kpp.bags import Bags
 from kpp.features import RandomFourier
-from kpp.kernels import (
-    AbstractKernel,
-    Constant,
-    Product,
-    ProductKernel,
-    Scaled,
-    Selected,
-    Sum,
-)
+from kpp.kernels import AbstractKernel, Constant, Product, ProductKernel, Scaled, Selected, Sum
 
 
 class Waves(NamedTuple):

@@ -103,7 +103,6 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     num_landmarks: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range, or the parts do not fit each other."""
         check_non_negative(self.noise_variance, "noise_variance")
         self.check_parts()
         if self._restores_parents and self.num_landmarks is not None:

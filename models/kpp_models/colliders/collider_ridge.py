@@ -13,12 +13,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    GaussianProcessMarginal,
-    optional_scalar_field,
-    refuse_priors_in,
-    scalar_field,
-)
+from kpp.gp import GaussianProcessMarginal, optional_scalar_field, refuse_priors_in, scalar_field
 from kpp.inference import Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Projected, check_positive
 from kpp.tables import Schema
@@ -102,7 +97,6 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
     num_landmarks: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Raise an error if there are priors, a number is out of range, or the parts do not fit each other."""
         refuse_priors_in(self, "kpp_models.ColliderRegression")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         self.check_parts()

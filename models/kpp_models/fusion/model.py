@@ -81,7 +81,6 @@ class AbstractChainModel(AbstractModel):
     mean: eqx.AbstractVar[Leaf]
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or there are no links."""
         check_positive(self.noise_variance, "noise_variance", infinity_allowed=False)
         check_non_negative(self.amplitude, "amplitude")
         if not self.links:

@@ -114,7 +114,6 @@ class SamplingEffect(AbstractChainModel):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the number of samples is too small."""
         check_count(count(self.num_samples, "num_samples", 2), "num_samples", 2)
 
     @classmethod

@@ -79,7 +79,6 @@ class AbstractPreferenceMachine(AbstractModel):
     max_steps: eqx.AbstractVar[int]
 
     def __check_init__(self) -> None:
-        """Raise an error if a leaf is a prior, the regularization is not positive, or the kernel is of another kind."""
         check_kernel_fields(self)  # before the kernel is read as a sum of terms
         refuse_priors_in(self, "kpp_models.PreferenceGP")
         check_positive(self.regularization, "regularization", infinity_allowed=False)

@@ -99,7 +99,6 @@ class AbstractPreferenceModel(AbstractGPModel):
         r""":math:`k_E`, the covariance of g; law: it changes its sign where the items of one pair are exchanged."""
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a name is unknown, or a number is out of range or does not belong to the names."""
         one_of(self.likelihood, "likelihood", LIKELIHOODS)
         one_of(self.latent, "latent", (None, *LATENTS))
         if LIKELIHOODS[self.likelihood][1] != (self.tie_width is not None):

@@ -94,7 +94,6 @@ class RankingGP(AbstractGPModel):
     latent: str | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the name is unknown."""
         one_of(self.latent, "latent", (None, *LATENTS))
 
     def fit(self, rng_key: RngKey, x: Any, y: Any = None, **options: Any) -> Fit:

@@ -67,7 +67,6 @@ class GPClassification(AbstractLatentGP):
     classes: tuple[Any, Any] | None = classes_field()
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the link is unknown."""
         one_of(self.link, "link", LINKS)
 
     @classmethod

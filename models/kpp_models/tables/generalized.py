@@ -71,7 +71,6 @@ class GeneralizedGP(AbstractLatentGP):
     minibatch: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Raise an error if the likelihood is of another kind, or does not go with `latent`."""
         check_type(self.likelihood, "likelihood", ("AbstractPointwiseLikelihood",))
         if self.latent == "laplace" and not self.likelihood.log_concave:
             raise ValueError(

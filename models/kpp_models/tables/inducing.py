@@ -42,7 +42,6 @@ class AbstractInducing(_Fields, eqx.Module):
     seed: int = eqx.field(static=True, default=0, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if inducing points are given or missing against `latent`."""
         given = self.num_inducing is not None or self.inducing_points is not None
         if given != (self.latent == "inducing"):
             raise ValueError(

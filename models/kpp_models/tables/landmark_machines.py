@@ -107,7 +107,6 @@ class AbstractLandmarkMachine(AbstractModule):
     progress: eqx.AbstractVar[bool]
 
     def __check_init__(self) -> None:
-        """Raise an error if a field is a prior or out of range."""
         refuse_priors_in(self, "kpp_models.GPRegression")
         one_of(self.method, "method", ("random", "kmeans"))
         one_of(self.precision, "precision", tuple(_TOLERANCES))

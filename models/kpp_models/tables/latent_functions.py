@@ -10,12 +10,7 @@ from jax.scipy import linalg as jsl
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    LatentPredictive,
-    draw_joint,
-    inducing_features,
-    prior_factor,
-)
+from kpp.gp import LatentPredictive, draw_joint, inducing_features, prior_factor
 from kpp.kernels import AbstractKernel
 from kpp.typing import RngKey
 

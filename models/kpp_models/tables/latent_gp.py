@@ -42,7 +42,6 @@ class AbstractLatentGP(_Fields, AbstractInducing, AbstractGPModel):
     """A Gaussian process f with observations that depend on one value of f each; a final class has the fields above."""
 
     def __check_init__(self) -> None:
-        """Raise ValueError if `latent` is unknown, or a minibatch does not go with it."""
         one_of(self.latent, "latent", LATENTS)
         check_minibatch(self.minibatch, self.latent)
 

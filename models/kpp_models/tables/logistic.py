@@ -63,7 +63,6 @@ class KernelLogistic(AbstractModel):
     classes: tuple[Any, Any] | None = classes_field()
 
     def __check_init__(self) -> None:
-        """Raise an error if a field is a prior or the regularization is not positive."""
         refuse_priors_in(self, "kpp_models.GPClassification")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 

@@ -79,7 +79,6 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
     minibatch: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Raise an error if a number is out of range, or a minibatch does not go with `latent`."""
         one_of(self.latent, "latent", MULTI_LATENTS)
         if not is_prior(self.mean):
             as_finite_array(self.mean, "mean")

@@ -96,7 +96,6 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     iterative: IterativeSettings | None = None
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the variance is negative, or the settings do not go with `latent`."""
         check_non_negative(self.noise_variance, "noise_variance")
         one_of(self.latent, "latent", LATENTS)
         if self.iterative is not None and self.latent != "iterative":

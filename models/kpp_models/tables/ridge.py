@@ -12,14 +12,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.functions import RKHSFunction
-from kpp.gp import (
-    example_points,
-    few_features,
-    normal_log_density,
-    read_data,
-    refuse_priors_in,
-    scalar_field,
-)
+from kpp.gp import example_points, few_features, normal_log_density, read_data, refuse_priors_in, scalar_field
 from kpp.inference import AbstractModel, Data, Sample
 from kpp.kernels import RBF, AbstractKernel, Linear, check_positive
 from kpp.tables import Schema
@@ -91,7 +84,6 @@ class KernelRidge(AbstractLeastSquares):
     regularization: Leaf = scalar_field("regularization")
 
     def __check_init__(self) -> None:
-        """Raise an error if a field is a prior or the regularization is not positive."""
         refuse_priors_in(self, "kpp_models.GPRegression")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 

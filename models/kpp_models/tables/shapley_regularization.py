@@ -73,7 +73,6 @@ class AbstractShapleyRegularized(AbstractKernel):
     penalty: eqx.AbstractVar[Leaf]
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the points lack the feature or the penalty is negative."""
         num_features = self.points.shape[-1]
         if not isinstance(self.feature, int) or not 0 <= self.feature < num_features:
             raise ValueError(f"`feature` must be a position from 0 to {num_features - 1}, got {self.feature!r}")

@@ -9,15 +9,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from kpp.causal import (
-    CausalDAG,
-    CausalError,
-    Estimand,
-    NotCoveredError,
-    find_adjustment,
-    identify,
-    is_adjustment_set,
-)
+from kpp.causal import CausalDAG, CausalError, Estimand, NotCoveredError, find_adjustment, identify, is_adjustment_set
 from kpp.tables import read_points
 from kpp.wording import named
 
