@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Float
 from numpyro import distributions as dist
 
-from kpp.estimators import in_float64, read_training
 from kpp.tables import read_points
 from kpp_models.tables.classification import GPClassification
 from kpp_models.tables.estimators.defaults import kernel_with_priors
-from kpp_models.tables.estimators.fitted import FittedEstimator, read_two_classes
+from kpp_models.tables.estimators.fitted import FittedEstimator
 from kpp_models.tables.estimators.two_classes import BinaryClassifier
 
 _VARIANCE = 4.0  # the scale of the latent function's variance: log-odds of some units
@@ -53,33 +52,15 @@ class GPClassifier(BinaryClassifier, FittedEstimator):
     inference: Any = None
     random_state: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any) -> GPClassifier:
-        """Fit the process.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
-            y: The labels, (n,), of two classes and any type.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid, or there are not two classes.
-            kpp.inference.ConvergenceError: If the inference has not converged.
-        """
-        table, labels = read_training(self, X, y, numeric=False)
-        self.classes_, labels, names = read_two_classes(labels)
-        model = GPClassification(
+    def _model(self, table: Any, y: np.ndarray, classes: tuple[str, str] | None) -> GPClassification:
+        return GPClassification(
             kernel_with_priors(*read_points(table, "X"), _VARIANCE) if self.kernel is None else self.kernel,
             dist.Normal(0.0, 1.0) if self.mean is None else self.mean,
             link=self.link,
             latent=self.latent,
             num_inducing=self.num_inducing,
-            classes=names,
+            classes=classes,
         )
-        self._fit_model(model, table, labels, self.random_state, self.inference)
-        return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "p 2"]:
         """Return the probabilities of the two classes at rows (p, d), averaged over the draws of the parameters."""

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from kpp.estimators import in_float64, read_training
-from kpp.tables import read_points
-from kpp_models.tables.estimators.defaults import kernel_with_constant
-from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator, read_two_classes
+from kpp.kernels import AbstractKernel
+from kpp_models.tables.estimators.fitted import FunctionEstimator
 from kpp_models.tables.estimators.two_classes import BinaryClassifier
 from kpp_models.tables.logistic import KernelLogistic
 
@@ -42,28 +40,8 @@ class KernelLogisticClassifier(BinaryClassifier, FunctionEstimator):
     kernel: Any = dataclasses.field(default=None, kw_only=False)
     regularization: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any) -> KernelLogisticClassifier:
-        """Fit the function.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
-            y: The labels, (n,), of two classes and any type.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid, or there are not two classes.
-        """
-        table, labels = read_training(self, X, y, numeric=False)
-        self.classes_, labels, names = read_two_classes(labels)
-        kernel = kernel_with_constant(*read_points(table, "X")) if self.kernel is None else self.kernel
-        model = KernelLogistic(kernel, 1.0 if self.regularization is None else self.regularization, names)
-        if self.regularization is None:
-            model = model.select(table, labels, grid={"regularization": GRID}).model
-        self._fit_function(model, table, labels)
-        return self
+    def _machine(self, kernel: AbstractKernel, regularization: Any, classes: tuple[str, str] | None) -> KernelLogistic:
+        return KernelLogistic(kernel, regularization, classes)
 
     def decision_function(self, X: Any) -> Float[np.ndarray, " p"]:
         """Return the log-odds of the second class at rows (p, d), (p,)."""

@@ -9,10 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
 
-from kpp.estimators import in_float64, read_training
-from kpp.tables import read_points
-from kpp_models.tables.estimators.defaults import kernel_with_constant
-from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator
+from kpp.kernels import AbstractKernel
+from kpp_models.tables.estimators.fitted import FunctionEstimator
 from kpp_models.tables.ridge import KernelRidge
 
 
@@ -40,27 +38,8 @@ class KernelRidgeRegressor(RegressorMixin, FunctionEstimator):
     kernel: Any = dataclasses.field(default=None, kw_only=False)
     regularization: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any) -> KernelRidgeRegressor:
-        """Fit the function.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
-            y: The targets, (n,).
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid.
-        """
-        table, targets = read_training(self, X, y, numeric=True)
-        kernel = kernel_with_constant(*read_points(table, "X")) if self.kernel is None else self.kernel
-        model = KernelRidge(kernel, 1.0 if self.regularization is None else self.regularization)
-        if self.regularization is None:
-            model = model.select(table, targets, grid={"regularization": GRID}).model
-        self._fit_function(model, table, targets)
-        return self
+    def _machine(self, kernel: AbstractKernel, regularization: Any, classes: tuple[str, str] | None) -> KernelRidge:
+        return KernelRidge(kernel, regularization)
 
     def predict(self, X: Any) -> Float[np.ndarray, " p"]:
         """Return the values of the function at rows (p, d), (p,)."""
