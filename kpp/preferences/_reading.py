@@ -6,8 +6,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from kpp.preferences.described_items import contexts_described_by, described_by
 from kpp.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
 from kpp.validation import as_points, as_targets, check_same_rows, refuse_masked
 
@@ -125,25 +127,20 @@ def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[A
     return table, names
 
 
-def described_by(schema: Schema) -> dict[str, Any]:
-    """Return the fields of matches and rankings that describe the features of their items."""
-    levels = tuple(schema.levels.items())
-    return {"feature_names": schema.feature_names, "levels": levels, "booleans": schema.booleans}
+def read_items(
+    points: np.ndarray, schema: Schema, contexts: object, num_rows: int, name: str
+) -> tuple[dict[str, Any], np.ndarray | None]:
+    """Return the fields of matches and rankings on items and contexts, and the contexts, one for each row, or None.
 
-
-def contexts_described_by(schema: Schema) -> dict[str, Any]:
-    """Return the fields of matches and rankings that describe the features of their contexts."""
-    levels = tuple(schema.levels.items())
-    return {"context_names": schema.feature_names, "context_levels": levels, "context_booleans": schema.booleans}
-
-
-def read_contexts(contexts: object, num_rows: int, name: str) -> tuple[np.ndarray | None, dict[str, Any]]:
-    """Return the contexts of as many rows as an argument has, and the fields that describe them; for None, neither."""
+    There must be as many contexts as an argument called `name` has rows.
+    """
+    names = tuple(map(str, range(len(points))))
+    fields = {"items": jnp.asarray(points, float), "item_names": names, **described_by(schema)}
     if contexts is None:
-        return None, {}
-    table, schema = read_points(contexts, "contexts")
+        return fields, None
+    table, columns = read_points(contexts, "contexts")
     check_same_rows(num_rows, len(table), name, "contexts")
-    return table, contexts_described_by(schema)
+    return fields | {"contexts": jnp.asarray(table, float), **contexts_described_by(columns)}, table
 
 
 def users_of(matches: Any, users: Any, user: str, contexts: Sequence[str]) -> Any:

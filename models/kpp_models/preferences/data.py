@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from kpp.gp import check_categories, code_columns, k_means_centres
 from kpp.kernels import AbstractKernel, Contextual, PaddedBags, resolve_features
-from kpp.preferences import Matches, Rankings
+from kpp.preferences import Matches, Rankings, distinct_items
 from kpp.tables import Schema
 from kpp.typing import Numbers, Points, RngKey
 from kpp.validation import as_finite_array, as_points, as_targets, check_same_rows
@@ -181,11 +181,6 @@ def _count(x: object, y: Numbers | None, ties: bool) -> Matches:
         raise ValueError("`y` must give the outcomes of the pairs `x`, 1 where the first item won and 0 where it lost")
     outcomes = as_targets(y)
     check_same_rows(pairs.shape[0], outcomes.shape[0], "x", "y")
-    items, numbers = _number(np.asarray(pairs))
+    items, numbers = distinct_items(pairs)
     tie = None if not ties else 0.0 if bool((np.asarray(outcomes) < 0).any()) else 0.5
     return Matches.create(items, numbers[:, 0], numbers[:, 1], np.asarray(outcomes), contexts, tie=tie)
-
-
-def _number(pairs: Float[np.ndarray, "m 2 d"]) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
-    items, numbers = np.unique(pairs.reshape(-1, pairs.shape[2]), axis=0, return_inverse=True)
-    return items, numbers.reshape(-1, 2)
