@@ -235,12 +235,8 @@ def constant_contexts(
 ) -> tuple[np.ndarray | None, dict[str, Any]]:
     """Return the context of each row of a table, and the fields that describe the contexts; without columns, neither.
 
-    Args:
-        table: The data frame.
-        chosen: The columns of the contexts.
-        name: The name of the table.
-        group: The label of the session or ranking of each row, within which contexts are constant.
-        what: The word for such a group.
+    `group` holds the label of the session or ranking of each row, within which contexts are constant; `what` is the
+    word for such a group.
     """
     selected = columns(table, chosen, name)
     if selected is None:

@@ -123,18 +123,10 @@ def scalars_field(name: str, **options: Any) -> Any:
 
 
 def leaf_by_name(value: Any, names: tuple[str, ...], argument: str) -> dict[str, Leaf]:
-    """Return one number or prior for each name.
+    """Return one number or prior for each name, from one for all names, or a mapping from each name.
 
-    Args:
-        value: One for all names, or a mapping from each name.
-        names: The names.
-        argument: The name of the argument, for the message.
-
-    Returns:
-        The leaves by name.
-
-    Raises:
-        ValueError: If a name is missing or unknown, or a value is not one finite number or a prior for one.
+    Raises ValueError, which names the argument, if a name is missing or unknown, or a value is not one finite number or
+    a prior for one.
     """
     given = dict(value) if isinstance(value, Mapping) else dict.fromkeys(names, value)
     if set(given) != set(names):

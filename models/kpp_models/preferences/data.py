@@ -91,11 +91,7 @@ def plain_inputs(matches: Matches) -> Any:
 
 
 def check_same_items(x: Points, known: Points) -> None:
-    """Raise ValueError unless pairs, or items, have the same columns and contexts as those of the fit.
-
-    Raises:
-        ValueError: If they differ; the message shows both shapes.
-    """
+    """Raise ValueError unless pairs, or items, have the columns and contexts of those of the fit."""
     shapes = [[_without_size(leaf.shape[1:]) for leaf in jax.tree.leaves(part)] for part in (x, known)]
     if shapes[0] != shapes[1]:
         teams = len(shapes[1][0]) == 3

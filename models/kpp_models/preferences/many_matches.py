@@ -203,11 +203,7 @@ class AbstractPreferenceMachine(AbstractModel):
         numpyro.sample("y", PairMarginal(points, likelihood), obs=y)
 
     def item_function(self, data: Data) -> ItemFunction:
-        """Return g as a function that is fast to evaluate at many pairs.
-
-        Args:
-            data: The data of a fit, `kpp.Fit.data`.
-        """
+        """Return g, from the data of a fit, as a function that is fast to evaluate at many pairs."""
         names = ("items", "pairs", "coefficients", "contexts", "context_numbers")
         return ItemFunction(self.kernel, *(data[name] for name in names))
 

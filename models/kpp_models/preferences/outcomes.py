@@ -84,13 +84,8 @@ class Outcomes(eqx.Module):
     def predict(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> dict[str, Float[Array, " n"]]:
         r"""Return the probabilities of outcomes for :math:`g \sim N(\mu, v)`, elementwise.
 
-        Args:
-            mean: :math:`\mu`, of shape (n,).
-            variance: v, of shape (n,).
-
-        Returns:
-            ``probability``, of a win plus half the probability of a tie, so that the values of both sides of a match
-            sum to 1; and ``probability_tie``, if the likelihood has ties.
+        They are ``probability``, of a win plus half the probability of a tie, so that the values of both sides of a
+        match sum to 1; and ``probability_tie``, if the likelihood has ties.
         """
         if not self.has_ties:
             return {"probability": _chance(self.link, mean, variance)}

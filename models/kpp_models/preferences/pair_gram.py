@@ -120,19 +120,13 @@ class PairGram(eqx.Module):
         return total
 
     def leading_features(self, count: int) -> Float[Array, "m r"]:
-        r"""Return features :math:`\Psi` with :math:`\Psi \Psi^\top` near the Gram matrix. Not traceable by JAX.
+        r"""Return features :math:`\Psi` with :math:`\Psi \Psi^\top` near the Gram matrix, at most `count` of each term.
 
-        For the generalized preferential kernel they are
-        :math:`\psi_{jl}(a, b) = F_{aj} F_{bl} - F_{bj} F_{al}` for the pairs of columns of largest
-        :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items. With contexts they are products
-        with a column of :math:`\Phi`, and so are the eigenvalues. The remainder is positive semi-definite; without
-        contexts its eigenvalues are at most the largest omitted product.
-
-        Args:
-            count: The largest number of features of each term.
-
-        Returns:
-            The features, (m, r).
+        For the generalized preferential kernel they are :math:`\psi_{jl}(a, b) = F_{aj} F_{bl} - F_{bj} F_{al}` for the
+        pairs of columns of largest :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items.
+        With contexts they are products with a column of :math:`\Phi`, and so are the eigenvalues. The remainder is
+        positive semi-definite; without contexts its eigenvalues are at most the largest omitted product. Not traceable
+        by JAX.
         """
         pairs = np.asarray(self.pairs)
         return jax.device_put(np.concatenate([term.leading_features(pairs, count) for term in self.terms], axis=1))

@@ -110,16 +110,8 @@ def held_out_log_density(
     r"""Return the log probability of each ranking given all others, by the Laplace cavity of its items.
 
     With the posterior covariance :math:`\Sigma` of the items of ranking i, its gradient g and its curvature W, the
-    cavity is :math:`N(\hat f - C g, C)` with :math:`C = (I - \Sigma W)^{-1} \Sigma`. The expectation of the probability
-    is computed by quasi-Monte Carlo with 512 points.
-
-    Args:
-        law: The law, with the orders.
-        utilities: The posterior mode, (n,).
-        covariance: The posterior covariance of the n items, (n, n).
-
-    Returns:
-        The log probabilities, (m,).
+    cavity is :math:`N(\hat f - C g, C)` with :math:`C = (I - \Sigma W)^{-1} \Sigma`, :math:`\hat f` being the posterior
+    mode. The expectation of the probability is computed by quasi-Monte Carlo with 512 points.
     """
     present, sets = law.candidates >= 0, law.utilities(utilities)
     slopes = jax.grad(lambda sets: jnp.sum(law.log_density_of_sets(sets)))(sets)

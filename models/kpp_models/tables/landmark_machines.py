@@ -264,11 +264,7 @@ class AbstractLandmarkMachine(AbstractModule):
 
 
 def _until_failure(values: tuple[float, ...], attempt: Callable[[float], Result]) -> dict[float, Result]:
-    """Return the results for descending values of the regularization up to the first that fails.
-
-    Raises:
-        ConvergenceError or FactorizationError: If the first one fails.
-    """
+    """Return the results for descending values of the regularization up to the first that fails, at least one."""
     found: dict[float, Result] = {}
     for each in values:
         try:

@@ -98,8 +98,7 @@ class Whiteners:
     def system(self, statistics: Statistics, ridge: float) -> LandmarkSystem:
         r"""Return the system of some sums with the smallest nugget that suits a ridge :math:`\rho`.
 
-        Raises:
-            FactorizationError: If no nugget suits it.
+        Raises FactorizationError if no nugget suits it.
         """
         for nugget in _NUGGETS[self.precision]:
             system = LandmarkSystem.of(statistics, self._whitener(nugget), self.shift)

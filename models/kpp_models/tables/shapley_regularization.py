@@ -100,11 +100,7 @@ class AbstractShapleyRegularized(AbstractKernel):
         return self.kernel.diagonal(x) - squares if self.subtracted else squares
 
     def precompute(self: Kernel) -> Kernel:
-        """Return the same kernel with the matrix of its field `computed`, for a kernel k without priors.
-
-        Raises:
-            TypeError: If k holds priors: the matrix changes with them.
-        """
+        """Return the same kernel with the matrix of its field `computed`, or raise TypeError if k holds priors."""
         if has_priors(self.kernel):
             raise TypeError(
                 "`precompute` needs a `kernel` without priors, since what it computes changes with them; leave it out, "

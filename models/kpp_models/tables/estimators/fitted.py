@@ -109,16 +109,9 @@ class FunctionEstimator(FittedEstimator):
 
 
 def read_two_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, str]]:
-    """Read labels of any type.
+    """Return the two sorted classes of labels of any type, and as text the labels and the classes, which models take.
 
-    Args:
-        labels: One label per row, (n,).
-
-    Returns:
-        The two sorted classes, and as text the labels and the classes, which models take.
-
-    Raises:
-        ValueError: If there are not exactly two classes.
+    Raises ValueError if there are not exactly two classes.
     """
     check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
