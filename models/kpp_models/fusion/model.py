@@ -63,17 +63,7 @@ def example_data(rng_key: RngKey) -> tuple[Array, Array, Array, Array]:
 
 
 class AbstractChainModel(AbstractModel):
-    """The fields of every model of a chain of data sets, and the reading of its data.
-
-    Args:
-        links: The model of each data set of the chain: a `CausalLink`, or one per data set.
-        noise_variance: The variance of the targets' noise: a number or a prior.
-        amplitude: The factor of the kernel of the function from outcome to target: a number or a prior.
-        mean: The prior mean of this function, in units of the targets: a number or a prior.
-
-    Raises:
-        ValueError: If a number is not a scalar or out of range, or there are no links.
-    """
+    """The fields of every model of a chain of data sets, and the reading of its data; see `AbstractEffectModel`."""
 
     links: eqx.AbstractVar[tuple[CausalLink, ...]]
     noise_variance: eqx.AbstractVar[Leaf]

@@ -35,12 +35,7 @@ Sample = Mapping[str, Array]
 class _Regression(NamedTuple):
     r"""Gaussian-process regressions of several outputs that share a covariance, :math:`y = m + N(0, s (K + \lambda))`.
 
-    Attributes:
-        factor: The Cholesky factor of :math:`K + \lambda I`, (N, N).
-        coefficients: :math:`(K + \lambda I)^{-1} (Y - m)`, (N, d).
-        mean: m, the outputs' means, (1, d).
-        noise_variance: :math:`\lambda`.
-        amplitude: s.
+    The coefficients are :math:`(K + \lambda I)^{-1} (Y - m)`, and `factor` is the Cholesky factor of the matrix.
     """
 
     factor: Array

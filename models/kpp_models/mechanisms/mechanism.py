@@ -21,13 +21,7 @@ Mechanism = TypeVar("Mechanism", bound="AbstractMechanism")
 
 
 class Inputs(NamedTuple):
-    """The direct causes of a variable, for n rows.
-
-    Attributes:
-        parents: For each parent its values, (n,).
-        hidden: For each hidden common cause of the variable and another one its values, (n,).
-        num_rows: n.
-    """
+    """The direct causes of a variable, for n rows: its parents, and hidden common causes of it and another variable."""
 
     parents: dict[str, Array]
     hidden: dict[str, Array]
@@ -40,12 +34,7 @@ class Inputs(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Rows whose variables are known, from which a mechanism knows its function.
-
-    Attributes:
-        inputs: The direct causes.
-        values: The values of the variable, (m,).
-    """
+    """Rows whose variables are known, from which a mechanism knows its function."""
 
     inputs: Inputs
     values: Float[Array, " m"]

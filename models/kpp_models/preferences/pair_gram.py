@@ -29,13 +29,7 @@ _MAX_CONTEXTS = 100  # the most different contexts, and features of contexts: ea
 
 
 class _Term(eqx.Module):
-    r"""One term of the kernel.
-
-    Args:
-        factor: F, (n, q), of orthogonal columns, the largest first.
-        contexts: :math:`\Phi^\top`, (s, m), of orthogonal rows, or None without contexts.
-        has_utility: Whether the kernel is the preferential one.
-    """
+    r"""One term of the kernel: F, (n, q), of orthogonal columns, the largest first, and :math:`\Phi^\top`, (s, m)."""
 
     factor: Float[Array, "n q"]
     contexts: Float[Array, "s m"] | None
@@ -77,12 +71,7 @@ class _Term(eqx.Module):
 
 
 class PairGram(eqx.Module):
-    r"""The Gram matrix of a preference kernel at m pairs of n items, as an operator.
-
-    Args:
-        pairs: The item numbers of each pair, (m, 2).
-        terms: The terms of the kernel.
-    """
+    """The Gram matrix of a preference kernel at m pairs of n items, as an operator."""
 
     pairs: Int[Array, "m 2"]
     terms: tuple[_Term, ...]

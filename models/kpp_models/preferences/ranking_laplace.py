@@ -37,13 +37,7 @@ _NUM_POINTS = 512  # of quasi-Monte Carlo
 
 
 class UtilityMode(NamedTuple):
-    """The mode of the utilities.
-
-    Attributes:
-        coefficients: a, (n,).
-        utilities: The mode K a, (n,).
-        curvature: W, (n, n).
-    """
+    """The mode K a of the utilities, by the coefficients a, with the curvature W."""
 
     coefficients: Float[Array, " n"]
     utilities: Float[Array, " n"]
@@ -193,13 +187,7 @@ class RankingMarginal(dist.Distribution):
 
 
 class RankingObservations(dist.Distribution):
-    """The orders of m sets of items whose utilities are known.
-
-    Args:
-        utilities: The utilities of the n items, (n,).
-        law: The law of the orders, without them.
-        validate_args: As for every NumPyro distribution.
-    """
+    """The orders of m sets of items whose utilities are known."""
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.integer_greater_than(-2), 1)

@@ -48,11 +48,9 @@ class Selection(Generic[Model]):
 
 @dataclasses.dataclass(frozen=True)
 class Grid(Generic[Model]):
-    """All combinations of values for some leaves of a model, the entries.
+    """All combinations of values for some leaves of a model of numbers, the entries.
 
-    Args:
-        model: A model of numbers only.
-        values: For each path of a leaf the values to try, of shape (g,) or (g, *shape of the leaf).
+    For each path of a leaf there are the values to try, (g,) or (g, *shape of the leaf).
     """
 
     model: Model

@@ -18,14 +18,8 @@ from kpp.typing import RngKey
 class LatentFunctions(NamedTuple):
     r"""L independent functions given whitened values z at w points: :math:`f_l = m_l + s_l\, \phi(x)^\top z_l` + rest.
 
-    The features are :math:`\phi(x) = R^{-1} k(Z, x)`, :math:`R R^\top = K_{ww}`.
-
-    Attributes:
-        kernel: k.
-        points: Z, (w, d).
-        white: z, (w, l).
-        mean: m, a number or (l,).
-        scale: s, a number or (l,).
+    The features are :math:`\phi(x) = R^{-1} k(Z, x)`, :math:`R R^\top = K_{ww}`; mean m and scale s are numbers or
+    (l,).
     """
 
     kernel: AbstractKernel

@@ -21,13 +21,7 @@ Taken = tuple[Float[np.ndarray, "c d"], Float[np.ndarray, " c"]]
 
 
 class Piece(NamedTuple):
-    """A block of a table of Dask.
-
-    Attributes:
-        start: The number of its first row.
-        length: The number of its rows.
-        block: Its points and targets, a delayed object of Dask.
-    """
+    """A block of points and targets of a table of Dask, a delayed object, with the number of its first row."""
 
     start: int
     length: int
@@ -36,14 +30,10 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RowBlocks:
-    """A table that is read in blocks, as often as needed.
+    """A table that is read in blocks of points and targets, as often as needed.
 
-    Args:
-        num_rows: n.
-        feature_names: The names of the d features.
-        read: Returns an iterator over blocks of points and targets, in the order of the table.
-        pieces: The blocks of a table of Dask, which can be read by its workers; None for another table.
-        first: The number of the first row; not 0 if this is a part of a table.
+    A table of Dask has pieces, which can be read by its workers. `first` is the number of the first row; it is not 0 if
+    this is a part of a table.
     """
 
     num_rows: int

@@ -16,13 +16,7 @@ from kpp.wording import named
 
 @dataclasses.dataclass(frozen=True)
 class EffectQuestion:
-    """The effect of a treatment on an outcome, in a graph.
-
-    Args:
-        graph: The graph.
-        treatment: The treatment, a node.
-        outcome: The outcome, a node.
-    """
+    """The effect of a treatment on an outcome, nodes of a graph."""
 
     graph: CausalDAG
     treatment: str

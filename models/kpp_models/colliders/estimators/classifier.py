@@ -159,12 +159,7 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class Probabilities:
-    """The probabilities of a classifier before the projection.
-
-    Args:
-        predictor: The fitted classifier, a `kpp.Fit` or a callable.
-        classes: The classes in order.
-    """
+    """The probabilities, by sorted classes, of a fitted classifier, a `kpp.Fit` or a callable before the projection."""
 
     predictor: Any
     classes: np.ndarray
@@ -196,12 +191,7 @@ class Probabilities:
 
 @dataclasses.dataclass(frozen=True)
 class LogProbabilities:
-    """The logarithms of probabilities, minus their mean over the classes.
-
-    Args:
-        probabilities: The probabilities.
-        floor: The value that replaces smaller probabilities, so that all logarithms are finite.
-    """
+    """The logarithms of probabilities, minus their mean over the classes; a floor makes all of them finite."""
 
     probabilities: Probabilities
     floor: float

@@ -194,12 +194,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class _Lengthscales:
-    """Lengthscales for groups of columns.
-
-    Args:
-        values: One for each column.
-        by_root: Whether they are to be multiplied by the root of the number of columns in a group.
-    """
+    """Lengthscales for each column, which may be multiplied by the root of the number of columns in a group."""
 
     values: np.ndarray
     by_root: bool

@@ -134,10 +134,7 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
 class DistributionFunction:
     r"""The conditional distribution functions of a predictor before the projection, :math:`F(t \mid x)`.
 
-    Args:
-        predictor: The fitted regression of the indicators, a `kpp.Fit` or a callable.
-        prefit: Whether it is one of the last two.
-        thresholds: The thresholds t, (q,).
+    The predictor is the fitted regression of the indicators, or with `prefit` a `kpp.Fit` or a callable.
     """
 
     predictor: Any

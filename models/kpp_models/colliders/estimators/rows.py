@@ -17,12 +17,7 @@ from kpp_models.colliders.estimators.regressions import Regressor, fit_columns
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of features.
-
-    Args:
-        features: The input of a predictor: the original data frame, otherwise an array, (n, d).
-        table: The same as an array, (n, d).
-    """
+    """Rows of features: the input of a predictor, perhaps a data frame, and the same as an array."""
 
     features: Any
     table: Float[np.ndarray, "n d"]
