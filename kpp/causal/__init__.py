@@ -67,7 +67,7 @@ from kpp.causal.identification.gaussian import marginal_precision as marginal_pr
 from kpp.causal.identification.hedges import Hedge as Hedge
 from kpp.causal.identification.identify import identify as identify
 from kpp.causal.identification.intervention_law import LawFactor as LawFactor
-from kpp.causal.identification.intervention_law import intervention_law as intervention_law
+from kpp.causal.identification.intervention_law import factors_of_features as factors_of_features
 from kpp.causal.implied import implied_independences as implied_independences
 
 _guard_exports(globals())

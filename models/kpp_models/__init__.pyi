@@ -65,10 +65,10 @@ from .tables.regression import GPRegression as GPRegression
 from .tables.ridge import KernelRidge as KernelRidge
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
 from .tables.shapley_regularization import ShapleyRegularized as ShapleyRegularized
-from .treatments.causal_effect import causal_effect as causal_effect
 from .treatments.effect import CausalEffect as CausalEffect
 from .treatments.instruments import InstrumentalMean as InstrumentalMean
 from .treatments.instruments import InstrumentalRegression as InstrumentalRegression
 from .treatments.instruments import instrumental_effect as instrumental_effect
 from .treatments.instruments import instrumental_regression as instrumental_regression
 from .treatments.overlap import effective_rows as effective_rows
+from .treatments.study import causal_effect as causal_effect

@@ -10,13 +10,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.batching import sum_arrays
-from kpp.causal import CausalDAG, CausalOrder, LawFactor, as_graph, gaussian_precision, marginal_precision
+from kpp.causal import (
+    CausalDAG,
+    CausalOrder,
+    LawFactor,
+    as_graph,
+    factors_of_features,
+    gaussian_precision,
+    marginal_precision,
+)
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.causal_graphs import (
     Graph,
     as_names,
-    factors_of_features,
     names_of_features,
     positions,
 )

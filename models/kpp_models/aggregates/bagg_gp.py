@@ -3,7 +3,6 @@ r"""Gaussian processes observed through bag averages, one target per bag: exact,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,35 +10,22 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.bags import Bags
-from kpp.gp import scalar_field
-from kpp.kernels import RBF, AbstractKernel, point_rows
+from kpp.kernels import RBF
 from kpp.typing import Leaf, RngKey
 from kpp.validation import one_of
-from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import Data
 from kpp_models.aggregates.model import AbstractAggregateModel
-from kpp_models.aggregates.preparation import example_bags, mean_field
+from kpp_models.aggregates.preparation import AbstractFieldOfBags, example_bags
 
 NOISES = ("per_point", "per_bag")
 
 
-class _AbstractBagg(eqx.Module):
-    """The fields and the noise of `BaggGP` and `VBagg`, which differ only in whether inducing points are required."""
+class _AbstractBagg(AbstractFieldOfBags):
+    """The noise of `BaggGP` and `VBagg`, which differ only in whether inducing points are required."""
 
-    kernel: AbstractKernel
-    noise_variance: Leaf = scalar_field("noise_variance")
-    mean: Any = mean_field(default=0.0)
-    high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
-    degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
     noise: str = eqx.field(static=True, default="per_point")
-    likelihood: Likelihood = eqx.field(static=True, default="gaussian")
-    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
-    num_inducing: int | None = eqx.field(static=True, default=None)
-    learn_inducing: bool = eqx.field(static=True, default=False)
-    bag_gram: str = eqx.field(static=True, default="exact")
-    gram_size: int | None = eqx.field(static=True, default=None)
-    minibatch: int | None = eqx.field(static=True, default=None)
-    seed: int = eqx.field(static=True, default=0)
+    bag_gram: str = eqx.field(static=True, default="exact", kw_only=True)
+    gram_size: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         one_of(self.noise, "noise", NOISES)

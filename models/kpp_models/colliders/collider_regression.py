@@ -125,14 +125,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     def numpyro_model(
         self, x: Float[Array, "n d"], sample: Array, landmarks: Array | None, y: Float[Array, " n"] | None = None
     ) -> None:
-        """The NumPyro model, with the sites of the priors and the observed site ``y``, one vector.
-
-        Args:
-            x: The points, (n, d).
-            sample: The rows of the conditional expectations, (n', d).
-            landmarks: The landmarks among them, (q, d), or None.
-            y: The targets, (n,), or None to draw them.
-        """
+        """The NumPyro model, with the sites of the priors and the observed site ``y``, one vector; see `prepare`."""
         model = replace_priors(self, draw_priors)
         gram = model._kernel({"sample": sample, "landmarks": landmarks}).gram(model.seen(x))
         numpyro.sample("y", GaussianProcessMarginal(model.mean, gram, model.noise_variance), obs=y)

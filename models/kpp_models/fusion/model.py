@@ -180,14 +180,10 @@ class AbstractEffectModel(AbstractChainModel):
         embeddings: Sequence[Data] | None = None,
         y: Float[Array, " M"] | None = None,
     ) -> None:
-        r"""The NumPyro model; its arguments are the data that `prepare` returns.
+        """The NumPyro model; its arguments are the data that `prepare` returns.
 
-        Args:
-            links: For each link its ``treatment`` (N, dx), ``outcome`` (N, dy) and ``adjusting`` (N, dz) or None.
-            mediators: :math:`\tilde y`, (M, dy).
-            embeddings: For each link the ``coordinates`` of its observations, (N, U) for U distinct outcomes; None
-                leaves their evidence out: outcomes themselves are not drawn by this model.
-            y: The targets, (M,), or None to draw them.
+        Outcomes themselves are not drawn by this model: without the coordinates of the observed embeddings, (N, U) for
+        U distinct outcomes, their evidence is left out. Without targets these are drawn.
         """
         model = replace_priors(self, draw_priors)
         gram = model._target_gram(mediators)

@@ -136,14 +136,10 @@ class SamplingEffect(AbstractChainModel):
     def numpyro_model(
         self, links: Sequence[Data], mediators: Float[Array, "M dy"], y: Float[Array, " M"] | None = None
     ) -> None:
-        r"""The NumPyro model; its arguments are the data that `prepare` returns.
+        """The NumPyro model; its arguments are the data that `prepare` returns.
 
-        Args:
-            links: For each link its ``treatment`` (N, dx), ``outcome`` (N, dy) and ``adjusting`` (N, dz) or None. The
-                outcomes are observed, under ``links.0.outcome`` and so on, and mediators of a front door under
-                ``links.0.adjusting``.
-            mediators: :math:`\tilde y`, (M, dy).
-            y: The targets, (M,), or None to draw them.
+        The outcomes are observed, under ``links.0.outcome`` and so on, and mediators of a front door under
+        ``links.0.adjusting``. Without targets these are drawn.
         """
         model = replace_priors(self, draw_priors)
         model._targets.numpyro_model(mediators, y)
@@ -193,11 +189,7 @@ class SamplingEffect(AbstractChainModel):
         return {"y": self._at(sample)._targets.draw_predictive(rng_key, {}, _target_data(data), data["mediators"])}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Raise TypeError: an average over samples is not a combination of kernel sections of the treatment.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Raise TypeError: an average over samples is not a combination of kernel sections of the treatment."""
         raise TypeError(
             "SamplingEffect is no function in an RKHS of the treatment; use kpp_models.BayesIMP, or `predict`"
         )

@@ -189,14 +189,8 @@ class AbstractPreferenceMachine(AbstractModel):
     ) -> None:
         """The NumPyro model: the Gaussian process whose mode is the fit; it has no latent site.
 
-        Args:
-            items: The items, (n, d).
-            pairs: The item numbers of each pair, (m, 2).
-            contexts: The different contexts, (c, f), or None.
-            context_numbers: The number of the context of each pair, (m,), or None.
-            trials: The number of matches of each pair, (m,).
-            coefficients: The fit, (m,); it has no effect here.
-            y: `observations`, or None to draw them.
+        Its arguments are the data that `prepare` returns. The coefficients have no effect; without `observations` these
+        are drawn.
         """
         kernel, likelihood = self.process(trials)
         points = ItemFunction(kernel, items, pairs, coefficients, contexts, context_numbers)

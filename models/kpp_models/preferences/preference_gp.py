@@ -157,14 +157,7 @@ class AbstractPreferenceModel(AbstractGPModel):
         return read_pairs(x, schema)
 
     def numpyro_model(self, x: Any, trials: Any, inducing: Any, y: Any = None) -> None:
-        """The NumPyro model; `prepare` returns its arguments.
-
-        Args:
-            x: The pairs, (m, 2, d), or a tuple of them with contexts (m, c).
-            trials: The number of matches of each pair, (m,).
-            inducing: The inducing pairs, or None.
-            y: Wins, ties and losses, (m, 3), or None to draw them.
-        """
+        """The NumPyro model; `prepare` returns its arguments, and without counts of outcomes (m, 3) these are drawn."""
         model = replace_priors(self, draw_priors)
         kernel, likelihood = model.pair_kernel, OutcomeLikelihood(None, model.outcomes, trials)
         observe_process(x, y, kernel, likelihood, 0.0, model.latent, inducing, model.minibatch)

@@ -142,14 +142,7 @@ class RankingGP(AbstractGPModel):
         return items, contexts
 
     def numpyro_model(self, x: Any, candidates: Any, num_ranked: Any, y: Any = None) -> None:
-        """The NumPyro model; `prepare` returns its arguments.
-
-        Args:
-            x: The items, (n, d), or a tuple of items and contexts (n, c).
-            candidates: The item numbers of each set, (m, L), -1 beyond their number.
-            num_ranked: How many items of each set are in order, (m,).
-            y: The positions of the ranked items among the candidates, (m, R), or None to draw them.
-        """
+        """The NumPyro model; `prepare` returns its arguments, and without orders (m, R) these are drawn."""
         model = replace_priors(self, draw_priors)
         covariance = model.kernel.gram(x)
         num_places = candidates.shape[1] - 1 if y is None else y.shape[1]

@@ -63,7 +63,7 @@ class GPClassification(AbstractLatentGP):
     mean: Any = mean_field(default=0.0)
     link: str = eqx.field(static=True, default="logit")
     latent: str = eqx.field(static=True, default="laplace")
-    minibatch: int | None = eqx.field(static=True, default=None)
+    minibatch: int | None = eqx.field(static=True, default=None, kw_only=True)
     classes: tuple[Any, Any] | None = classes_field()
 
     def __check_init__(self) -> None:

@@ -68,7 +68,7 @@ class GeneralizedGP(AbstractLatentGP):
     likelihood: AbstractPointwiseLikelihood
     mean: Any = mean_field(default=0.0)
     latent: str = eqx.field(static=True, default="laplace")
-    minibatch: int | None = eqx.field(static=True, default=None)
+    minibatch: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         check_type(self.likelihood, "likelihood", ("AbstractPointwiseLikelihood",))

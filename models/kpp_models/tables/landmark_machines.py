@@ -114,9 +114,9 @@ class AbstractLandmarkMachine(AbstractModule):
     regularization: tuple[float, ...] = eqx.field(converter=_values, static=True)
     landmarks: Any = eqx.field(converter=_landmark_field, default=1000)
     method: str = eqx.field(static=True, default="random")
-    num_held_out: int = eqx.field(static=True, default=1000)
-    precision: str = eqx.field(static=True, default="float64")
-    progress: bool = eqx.field(static=True, default=True)
+    num_held_out: int = eqx.field(static=True, default=1000, kw_only=True)
+    precision: str = eqx.field(static=True, default="float64", kw_only=True)
+    progress: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self) -> None:
         refuse_priors_in(self, "kpp_models.GPRegression")

@@ -76,7 +76,7 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
     mean: Leaf = eqx.field(converter=parameter("mean"), default=0.0)
     scale: Leaf = eqx.field(converter=parameter("scale"), default=1.0)
     latent: str = eqx.field(static=True, default="sample")
-    minibatch: int | None = eqx.field(static=True, default=None)
+    minibatch: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         one_of(self.latent, "latent", MULTI_LATENTS)

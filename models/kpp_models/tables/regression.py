@@ -93,7 +93,7 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     mean: Any = mean_field(default=0.0)
     row_variances: Array | None = eqx.field(converter=_as_variances, default=None)
     latent: str = eqx.field(static=True, default="exact")
-    iterative: IterativeSettings | None = None
+    iterative: IterativeSettings | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         check_non_negative(self.noise_variance, "noise_variance")
