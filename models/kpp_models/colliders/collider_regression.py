@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array, Float
@@ -30,12 +29,9 @@ from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions, held_out_variances
 from kpp_models.colliders.model import (
-    FORMS,
-    PROJECTIONS,
     AbstractColliderModel,
     example_rows,
     feature_field,
-    word_field,
 )
 from kpp_models.colliders.reconditioned import Reconditioned
 
@@ -96,11 +92,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     children: tuple[int | str, ...] = feature_field("children")
     spouses: tuple[int | str, ...] = feature_field("spouses")
     parents: tuple[int | str, ...] = feature_field("parents", default=())
-    projection: str = word_field("projection", PROJECTIONS)
-    form: str = word_field("form", FORMS)
-    baseline_kernel: AbstractKernel | None = None
-    mean: Leaf = scalar_field("mean", default=0.0)
-    num_landmarks: int | None = eqx.field(static=True, default=None)
+    mean: Leaf = scalar_field("mean", default=0.0, kw_only=True)
 
     def __check_init__(self) -> None:
         check_non_negative(self.noise_variance, "noise_variance")

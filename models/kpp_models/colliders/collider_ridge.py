@@ -23,12 +23,9 @@ from kpp_models.colliders.condition import ConditionParts
 from kpp_models.colliders.decomposed import Decomposed, Sections
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions
 from kpp_models.colliders.model import (
-    FORMS,
-    PROJECTIONS,
     AbstractColliderModel,
     example_rows,
     feature_field,
-    word_field,
 )
 from kpp_models.tables.grid_search import Selection, select_from_grid
 from kpp_models.tables.ridge import AbstractLeastSquares
@@ -81,12 +78,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
     children: tuple[int | str, ...] = feature_field("children")
     spouses: tuple[int | str, ...] = feature_field("spouses")
     parents: tuple[int | str, ...] = feature_field("parents", default=())
-    projection: str = word_field("projection", PROJECTIONS)
-    form: str = word_field("form", FORMS)
-    baseline_kernel: AbstractKernel | None = None
-    baseline_regularization: Leaf | None = optional_scalar_field("baseline_regularization", default=None)
-    center: bool = eqx.field(static=True, default=True)
-    num_landmarks: int | None = eqx.field(static=True, default=None)
+    baseline_regularization: Leaf | None = optional_scalar_field("baseline_regularization", default=None, kw_only=True)
+    center: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self) -> None:
         refuse_priors_in(self, "kpp_models.ColliderRegression")

@@ -66,11 +66,11 @@ class AbstractShapleyRegularized(AbstractKernel):
     subtracted: eqx.AbstractClassVar[bool]
     computed: eqx.AbstractClassVar[str]
 
-    kernel: eqx.AbstractVar[AbstractKernel]
-    value_function: eqx.AbstractVar[AbstractValueFunction]
-    points: eqx.AbstractVar[Float[AnyArray, "n d"]]
-    feature: eqx.AbstractVar[int]
-    penalty: eqx.AbstractVar[Leaf]
+    kernel: AbstractKernel
+    value_function: AbstractValueFunction
+    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
+    feature: int = eqx.field(static=True)
+    penalty: Leaf = eqx.field(converter=_as_penalty)
 
     def __check_init__(self) -> None:
         num_features = self.points.shape[-1]
@@ -168,11 +168,6 @@ class ShapleyRegularized(AbstractShapleyRegularized):
     subtracted: ClassVar[bool] = True
     computed: ClassVar[str] = "section_gram"
 
-    kernel: AbstractKernel
-    value_function: AbstractValueFunction
-    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
-    feature: int = eqx.field(static=True)
-    penalty: Leaf = eqx.field(converter=_as_penalty)
     section_gram: Float[AnyArray, "n n"] | None = None
 
     @classmethod
@@ -208,11 +203,8 @@ class RestrictedShapleyRegularized(AbstractShapleyRegularized):
     points X, which every explainer takes.
 
     Args:
-        kernel: k, with numbers or priors as leaves.
-        value_function: The game that defines the Shapley values.
+        kernel, value_function, feature, penalty: As for `ShapleyRegularized`.
         points: The n points X whose Shapley values are penalized and that span the space, (n, d).
-        feature: The position of the feature A, from 0.
-        penalty: c, a number (at least 0) or a prior, in units of the squared norm over a squared Shapley value.
         section_products: :math:`\zeta\zeta^\top`, (n, n), as computed by `precompute`; if None, they are computed again
             at each evaluation.
 
@@ -226,11 +218,6 @@ class RestrictedShapleyRegularized(AbstractShapleyRegularized):
     subtracted: ClassVar[bool] = False
     computed: ClassVar[str] = "section_products"
 
-    kernel: AbstractKernel
-    value_function: AbstractValueFunction
-    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
-    feature: int = eqx.field(static=True)
-    penalty: Leaf = eqx.field(converter=_as_penalty)
     section_products: Float[AnyArray, "n n"] | None = None
 
     @classmethod

@@ -22,7 +22,8 @@ class BinaryClassifier(ClassifierMixin):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the more probable classes at rows, (p,)."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        probabilities = self.predict_proba(X)  # raises NotFittedError before there are `classes_`
+        return self.classes_[np.argmax(probabilities, axis=1)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
