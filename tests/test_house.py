@@ -179,6 +179,7 @@ def measures(script: ModuleType, root: Path) -> dict[str, str]:
         ("import arrows in kpp_models", 20),
         ("floors in kpp_models", 5),
         ("longest chain of imports", 12),
+        ("class depth", 5),
         ("import cycles at run time", 0),
         ("names of the core imported but not exported", 0),
         ("abstract methods of AbstractGPModel", 3),

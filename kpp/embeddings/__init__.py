@@ -8,12 +8,10 @@ from kpp.embeddings.identified.treatment_adjustment import BackDoor as BackDoor
 from kpp.embeddings.identified.treatment_adjustment import FrontDoor as FrontDoor
 from kpp.embeddings.identified.treatment_adjustment import NoAdjustment as NoAdjustment
 from kpp.embeddings.identified.treatment_sections import Intervention as Intervention
-from kpp.embeddings.means.bag_embeddings import AbstractBagEmbedding as AbstractBagEmbedding
 from kpp.embeddings.means.bag_embeddings import ReplicatedConditionalMeanEmbedding as ReplicatedConditionalMeanEmbedding
 from kpp.embeddings.means.bag_embeddings import ShrinkageConditionalMeanEmbedding as ShrinkageConditionalMeanEmbedding
 from kpp.embeddings.means.bayes_rule import KernelBayesRule as KernelBayesRule
 from kpp.embeddings.means.bayesian import BayesianConditionalMeanEmbedding as BayesianConditionalMeanEmbedding
-from kpp.embeddings.means.conditional import AbstractConditionalEmbedding as AbstractConditionalEmbedding
 from kpp.embeddings.means.conditional import AbstractRegressionEmbedding as AbstractRegressionEmbedding
 from kpp.embeddings.means.conditional import ConditionalMeanEmbedding as ConditionalMeanEmbedding
 from kpp.embeddings.means.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding

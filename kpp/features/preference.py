@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.features.base import AbstractFeatureKernel
-from kpp.features.fourier import RandomFourier
+from kpp.features.nystrom import Nystrom
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
 from kpp.kernels.pairs.oriented import orient, stack_items
 from kpp.kernels.pairs.preference import example_pairs
@@ -120,4 +121,4 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
 
 
 def _example_kernel(rng_key: RngKey) -> AbstractFeatureKernel:
-    return RandomFourier.approximate(rng_key, RBF(jnp.array([0.7, 1.5]), 1.3), 3, 2)
+    return Nystrom(RBF(jnp.array([0.7, 1.5]), 1.3), jax.random.normal(rng_key, (6, 2)))

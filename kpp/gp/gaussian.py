@@ -14,9 +14,8 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.gp.normal import LOG_TWO_PI, normal_log_density
 from kpp.typing import AnyArray
-
-LOG_TWO_PI = 1.8378770664093453
 
 
 @jax.custom_jvp
@@ -58,15 +57,6 @@ def _value_and_solution(residual: Array, covariance: Array) -> tuple[Array, Arra
     solution = linalg.cho_solve(factor, residual)
     normalizer = linalg.half_log_determinant(factor) + 0.5 * LOG_TWO_PI * residual.shape[0]
     return -0.5 * jnp.dot(residual, solution) - normalizer, solution, factor
-
-
-def normal_log_density(
-    value: Float[AnyArray, "*n"],
-    mean: Float[AnyArray, "*n"],
-    variance: Float[AnyArray, "*n"] | Float[AnyArray, ""],
-) -> Float[Array, "*n"]:
-    """Return the log density of independent normal variables, elementwise."""
-    return -0.5 * (LOG_TWO_PI + jnp.log(variance) + (value - mean) ** 2 / variance)
 
 
 def leave_one_out(

@@ -32,9 +32,9 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.foundation.validation import count, positive
-from kpp.gp.gaussian import LOG_TWO_PI
 from kpp.gp.inducing_features import inducing_features
 from kpp.gp.kernel_products import kernel_product
+from kpp.gp.normal import LOG_TWO_PI
 from kpp.kernels import AbstractKernel
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Points

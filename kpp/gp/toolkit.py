@@ -24,13 +24,11 @@ from kpp.gp.fields import refuse_priors_in as refuse_priors_in
 from kpp.gp.finite_rank import FeatureGP as FeatureGP
 from kpp.gp.finite_rank import few_features as few_features
 from kpp.gp.finite_rank import prior_covariance as prior_covariance
-from kpp.gp.gaussian import LOG_TWO_PI as LOG_TWO_PI
 from kpp.gp.gaussian import LatentPredictive as LatentPredictive
 from kpp.gp.gaussian import draw_gaussian as draw_gaussian
 from kpp.gp.gaussian import draw_joint as draw_joint
 from kpp.gp.gaussian import gaussian_loo_log_density as gaussian_loo_log_density
 from kpp.gp.gaussian import leave_one_out as leave_one_out
-from kpp.gp.gaussian import normal_log_density as normal_log_density
 from kpp.gp.gaussian import prior_factor as prior_factor
 from kpp.gp.inducing import CollapsedBound as CollapsedBound
 from kpp.gp.inducing import InducingSettings as InducingSettings
@@ -60,6 +58,8 @@ from kpp.gp.model import held_out_law as held_out_law
 from kpp.gp.newton import find_mode as find_mode
 from kpp.gp.newton import relative_change as relative_change
 from kpp.gp.newton import step_size as step_size
+from kpp.gp.normal import LOG_TWO_PI as LOG_TWO_PI
+from kpp.gp.normal import normal_log_density as normal_log_density
 from kpp.gp.observations import INDUCING as INDUCING
 from kpp.gp.observations import WHITENED as WHITENED
 from kpp.gp.observations import LatentParts as LatentParts

@@ -60,7 +60,7 @@ class AbstractModel(AbstractModule):
 
         Args:
             x: Points, an array (n, d) or a data frame, or another type that the model accepts.
-            y: Targets.
+            y: Targets; None if `x` holds them, as some models allow.
             *args: Further data; a subclass that takes only x and y may leave these out.
             **options: Further options of the model's `fit`.
 
@@ -190,7 +190,7 @@ class AbstractModel(AbstractModule):
         self,
         rng_key: RngKey,
         x: Any,
-        y: Any,
+        y: Any = None,
         *,
         inference: AbstractInference | None = None,
         num_prior_samples: int = 100,
@@ -201,7 +201,7 @@ class AbstractModel(AbstractModule):
         Args:
             rng_key: A JAX random key.
             x: Points, an array (n, d) or a data frame.
-            y: Targets.
+            y: Targets; None if `x` holds them, as some models allow.
             inference: The inference; `kpp.NUTS()` by default.
             num_prior_samples: The number of draws in the groups prior and prior_predictive; 0 leaves these groups out,
                 which saves time if one evaluation of the model is slow.

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from kpp.data.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
 from kpp.foundation.validation import as_points, as_targets, check_same_rows, refuse_masked
+from kpp.preferences.described_items import contexts_described_by, described_by
 
 _LOGGER = logging.getLogger("kpp")
 _SHOWN = 5  # examples in a message
@@ -125,29 +127,20 @@ def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[A
     return table, names
 
 
-def described_by(schema: Schema) -> dict[str, Any]:
-    """Return the fields of matches and rankings that describe the features of their items."""
-    levels = tuple(schema.levels.items())
-    return {"feature_names": schema.feature_names, "levels": levels, "booleans": schema.booleans}
+def read_items(
+    points: np.ndarray, schema: Schema, contexts: object, num_rows: int, name: str
+) -> tuple[dict[str, Any], np.ndarray | None]:
+    """Return the fields of matches and rankings on items and contexts, and the contexts, one for each row, or None.
 
-
-def contexts_described_by(schema: Schema) -> dict[str, Any]:
-    """Return the fields of matches and rankings that describe the features of their contexts."""
-    levels = tuple(schema.levels.items())
-    return {
-        "context_names": schema.feature_names,
-        "context_levels": levels,
-        "context_booleans": schema.booleans,
-    }
-
-
-def read_contexts(contexts: object, num_rows: int, name: str) -> tuple[np.ndarray | None, dict[str, Any]]:
-    """Return the contexts of as many rows as an argument has, and the fields that describe them; for None, neither."""
+    There must be as many contexts as an argument called `name` has rows.
+    """
+    names = tuple(map(str, range(len(points))))
+    fields = {"items": jnp.asarray(points, float), "item_names": names, **described_by(schema)}
     if contexts is None:
-        return None, {}
-    table, schema = read_points(contexts, "contexts")
+        return fields, None
+    table, columns = read_points(contexts, "contexts")
     check_same_rows(num_rows, len(table), name, "contexts")
-    return table, contexts_described_by(schema)
+    return fields | {"contexts": jnp.asarray(table, float), **contexts_described_by(columns)}, table
 
 
 def users_of(matches: Any, users: Any, user: str, contexts: Sequence[str]) -> Any:
@@ -242,12 +235,8 @@ def constant_contexts(
 ) -> tuple[np.ndarray | None, dict[str, Any]]:
     """Return the context of each row of a table, and the fields that describe the contexts; without columns, neither.
 
-    Args:
-        table: The data frame.
-        chosen: The columns of the contexts.
-        name: The name of the table.
-        group: The label of the session or ranking of each row, within which contexts are constant.
-        what: The word for such a group.
+    `group` holds the label of the session or ranking of each row, within which contexts are constant; `what` is the
+    word for such a group.
     """
     selected = columns(table, chosen, name)
     if selected is None:

@@ -66,7 +66,6 @@ class ItemFunction(eqx.Module):
     context_numbers: Int[Array, " m"] | None = None
 
     def __check_init__(self) -> None:
-        """Raise an error if the kernel is not a sum of preferential kernels, or does not fit the contexts."""
         if (self.contexts is None) != (self.context_numbers is None):
             raise ValueError("`contexts` and `context_numbers` go together; give both or neither")
         check_contexts(self.kernel, has_contexts=self.contexts is not None)

@@ -23,12 +23,11 @@ from kpp.foundation.validation import check_array, check_same_rows, is_concrete,
 from kpp.kernels import pad_bags
 from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import _reading
+from kpp.preferences.described_items import AbstractDescribedItems, described_by
 from kpp.preferences.notebook import matches_html
 from kpp.runtime.notebook import escaped
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Numbers, RngKey
-
-Levels = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
 def _as_items(items: Any) -> Any:
@@ -37,7 +36,7 @@ def _as_items(items: Any) -> Any:
 
 
 @data_class
-class Matches(eqx.Module):
+class Matches(AbstractDescribedItems):
     """Counts of matches between pairs of items; built by `Matches.create` and the other constructors.
 
     Args:
@@ -64,16 +63,8 @@ class Matches(eqx.Module):
     losses: Float[Array, " m"]
     ties: Float[Array, " m"]
     contexts: Float[Array, "m c"] | None = None
-    item_names: tuple[str, ...] = eqx.field(static=True, default=())
-    feature_names: tuple[str, ...] = eqx.field(static=True, default=())
-    levels: Levels = eqx.field(static=True, default=())
-    context_names: tuple[str, ...] = eqx.field(static=True, default=())
-    context_levels: Levels = eqx.field(static=True, default=())
-    booleans: tuple[str, ...] = eqx.field(static=True, default=())
-    context_booleans: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Raise ValueError unless arrays hold finite numbers and pairs are in the canonical order."""
         for name, ndim in (("pairs", 2), ("wins", 1), ("losses", 1), ("ties", 1)):
             check_array(getattr(self, name), name, ndim)
         if self.has_teams:
@@ -177,21 +168,12 @@ class Matches(eqx.Module):
         firsts = _reading.numbers_of(first, "first")
         numbers = np.stack([firsts, _reading.numbers_of(second, "second", len(firsts))], axis=1)
         counts = _reading.counts(wins, losses, ties, len(numbers))
-        table, described = _reading.read_contexts(contexts, len(numbers), "first")
+        fields, table = _reading.read_items(points, schema, contexts, len(numbers), "first")
         _reading.refuse_impossible(numbers, len(points))
         pairs, counts, table = _reading.consolidate(numbers, counts, table)
+        fields["contexts"] = None if table is None else jnp.asarray(table, float)
         wins, losses, ties = (jnp.asarray(column, float) for column in counts.T)
-        return cls(
-            items=jnp.asarray(points, float),
-            pairs=jnp.asarray(pairs, int),
-            wins=wins,
-            losses=losses,
-            ties=ties,
-            contexts=None if table is None else jnp.asarray(table, float),
-            item_names=tuple(str(number) for number in range(len(points))),
-            **_reading.described_by(schema),
-            **described,
-        )
+        return cls(pairs=jnp.asarray(pairs, int), wins=wins, losses=losses, ties=ties, **fields)
 
     @classmethod
     def from_tables(
@@ -279,11 +261,7 @@ class Matches(eqx.Module):
                 f"{rows[wrong[0]].tolist()} for team {wrong[0]}"
             )
         counted = cls.create(np.arange(float(len(rows)))[:, None], first, second, y, contexts, tie=tie)
-        return dataclasses.replace(
-            counted,
-            items=pad_bags([points[team] for team in rows]),
-            **_reading.described_by(schema),
-        )
+        return dataclasses.replace(counted, items=pad_bags([points[team] for team in rows]), **described_by(schema))
 
     @classmethod
     def from_table(
@@ -319,11 +297,7 @@ class Matches(eqx.Module):
         tied = np.zeros(len(first)) if tie is None else _reading.flags(table, tie, "matches")
         found = cls.create(items, first, second, 1.0 - tied / 2, _reading.columns(table, contexts, "matches"), tie=0.5)
         names = schema.levels.get(_reading.ITEM, found.item_names) if winner in table.columns else found.item_names
-        return dataclasses.replace(
-            found,
-            item_names=tuple(map(str, names)),
-            **_reading.described_by(schema),
-        )
+        return dataclasses.replace(found, item_names=tuple(map(str, names)), **described_by(schema))
 
     @classmethod
     def from_sessions(
@@ -418,16 +392,6 @@ class Matches(eqx.Module):
     def inputs(self) -> Any:
         """The inputs of a kernel: `points`, or ``(points, contexts)`` if there are contexts."""
         return self.points if self.contexts is None else (self.points, self.contexts)
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of `items`."""
-        return Schema(self.feature_names, dict(self.levels), self.booleans)
-
-    @property
-    def context_schema(self) -> Schema:
-        """The columns of `contexts`."""
-        return Schema(self.context_names, dict(self.context_levels), self.context_booleans)
 
     def single_matches(self) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]:
         """Return the matches one by one, as classifiers and their scores need them. Not traceable by JAX.

@@ -13,17 +13,17 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp.data.tables import Schema, read_points
+from kpp.data.tables import read_points
 from kpp.foundation.validation import check_array, check_same_rows, refuse_masked
 from kpp.preferences import _reading
+from kpp.preferences.described_items import AbstractDescribedItems
 from kpp.preferences.distinct import distinct_contexts
-from kpp.preferences.matches import Levels, Matches
+from kpp.preferences.matches import Matches
 from kpp.storage.serialization import data_class
 from kpp.typing import RngKey
 
@@ -31,7 +31,7 @@ _PADDING = -1  # in place of an item or a position
 
 
 @data_class
-class Rankings(eqx.Module):
+class Rankings(AbstractDescribedItems):
     """Rankings of items, possibly partial; built by `Rankings.create` and the other constructors.
 
     Args:
@@ -41,29 +41,15 @@ class Rankings(eqx.Module):
         order: The positions among the candidates of the best, the second-best, ... item, (m, R), and -1 beyond the
             number of items whose order is known.
         contexts: The circumstances of each ranking, such as the judge, (m, c), or None.
-        item_names: The names of the n items.
-        feature_names: The names of the columns of `items`.
-        levels: The text columns of `items`, with their levels in the order of their codes.
-        booleans: The columns of booleans of `items`.
-        context_names: The names of the columns of `contexts`.
-        context_levels: The text columns of `contexts`, with their levels.
-        context_booleans: The columns of booleans of `contexts`.
+        item_names, feature_names, levels, booleans, context_names, context_levels, context_booleans: As for `Matches`.
     """
 
     items: Float[Array, "n d"]
     candidates: Int[Array, "m L"]
     order: Int[Array, "m R"]
     contexts: Float[Array, "m c"] | None = None
-    item_names: tuple[str, ...] = eqx.field(static=True, default=())
-    feature_names: tuple[str, ...] = eqx.field(static=True, default=())
-    levels: Levels = eqx.field(static=True, default=())
-    booleans: tuple[str, ...] = eqx.field(static=True, default=())
-    context_names: tuple[str, ...] = eqx.field(static=True, default=())
-    context_levels: Levels = eqx.field(static=True, default=())
-    context_booleans: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Raise ValueError unless the arrays hold finite numbers."""
         for name in ("items", "candidates", "order"):
             check_array(getattr(self, name), name, 2)
         if self.contexts is not None:
@@ -103,16 +89,8 @@ class Rankings(eqx.Module):
             rest = [_numbers(row, "others", number) for number, row in enumerate(others)]
             check_same_rows(len(ranked), len(rest), "rankings", "others")
         candidates, order = _tabulate(ranked, rest, len(points))
-        table, described = _reading.read_contexts(contexts, len(ranked), "rankings")
-        return cls(
-            items=jnp.asarray(points, float),
-            candidates=jnp.asarray(candidates, int),
-            order=jnp.asarray(order, int),
-            contexts=None if table is None else jnp.asarray(table, float),
-            item_names=tuple(str(number) for number in range(len(points))),
-            **_reading.described_by(schema),
-            **described,
-        )
+        fields, _ = _reading.read_items(points, schema, contexts, len(ranked), "rankings")
+        return cls(candidates=jnp.asarray(candidates, int), order=jnp.asarray(order, int), **fields)
 
     @classmethod
     def from_choices(
@@ -218,13 +196,7 @@ class Rankings(eqx.Module):
             candidates=jnp.asarray(pairs),
             order=jnp.asarray(np.where(y == 1.0, 0, 1)[:, None]),
             contexts=None if matches.contexts is None else jnp.asarray(np.asarray(matches.contexts)[rows]),
-            item_names=matches.item_names,
-            feature_names=matches.feature_names,
-            levels=matches.levels,
-            booleans=matches.booleans,
-            context_names=matches.context_names,
-            context_levels=matches.context_levels,
-            context_booleans=matches.context_booleans,
+            **matches.description(),
         )
 
     def with_order(self, order: object) -> Rankings:
@@ -286,16 +258,6 @@ class Rankings(eqx.Module):
     def num_rankings(self) -> int:
         """The number of rankings, m."""
         return self.candidates.shape[0]
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of `items`."""
-        return Schema(self.feature_names, dict(self.levels), self.booleans)
-
-    @property
-    def context_schema(self) -> Schema:
-        """The columns of `contexts`."""
-        return Schema(self.context_names, dict(self.context_levels), self.context_booleans)
 
     def take(self, rows: Sequence[int] | Int[Any, " k"]) -> Rankings:
         """Return some of the rankings, with all items.

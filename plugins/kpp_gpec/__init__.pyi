@@ -14,9 +14,9 @@ from .conformal import conformal_check as conformal_check
 from .conformal import widen as widen
 from .fitted import FittedGPEC as FittedGPEC
 from .gpec import GPEC as GPEC
+from .gpec import NaiveGP as NaiveGP
 from .interval_images import interval_bounds as interval_bounds
 from .interval_images import plot_interval_bounds as plot_interval_bounds
-from .naive import NaiveGP as NaiveGP
 from .neural import ConvolutionalClassifier as ConvolutionalClassifier
 from .neural import FittedNeuralClassifier as FittedNeuralClassifier
 from .neural import MLPClassifier as MLPClassifier

@@ -43,10 +43,9 @@ from kpp.games.toolkit import check_effects, choose_method, has_product_terms
 from kpp.kernels import RBF
 from kpp.runtime.threads import num_cores, one_blas_thread
 from kpp.typing import RngKey
-from kpp_rkhs_shap.law import affordable_laws
+from kpp_rkhs_shap.law import affordable_laws, covariance_of_values, posterior_of
 from kpp_rkhs_shap.probability import ProbabilityOfDraws
-from kpp_rkhs_shap.shapley_covariance import covariance_of_values, posterior_of
-from kpp_rkhs_shap.target import Target
+from kpp_rkhs_shap.projected_law import Target
 
 # Instances per batch: for value functions that share computations between instances, and for a covariance; and the
 # largest number of entries of a table of values when all coalitions are enumerated; each core works on such a table.

@@ -16,9 +16,10 @@ References:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 
-from kpp.causal.errors import CausalError
+from kpp.causal.errors import CausalError, UnknownNodeError
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.identification.expressions import Expression
@@ -70,6 +71,27 @@ def intervention_law(graph: CausalDAG | CausalOrder) -> tuple[LawFactor, ...]:
         )
     projection = graph.project()
     return tuple(_of_district(projection, district) for district in projection.districts())
+
+
+@functools.lru_cache(maxsize=64)
+def factors_of_features(graph: CausalDAG | CausalOrder, feature_names: tuple[str, ...]) -> tuple[LawFactor, ...]:
+    """Return the factors of the law of some observed variables, the features, after an intervention on some of them.
+
+    Nodes of a graph that are not features, such as the outcome, are treated as latent.
+
+    Raises:
+        UnknownNodeError: If a feature is not a node of the graph, or a name in a causal order is not a feature.
+        NotIdentifiableError: If the law is not identified for some coalition.
+    """
+    unknown = [name for name in feature_names if name not in graph.nodes]
+    if unknown:
+        raise UnknownNodeError("feature_names", unknown, graph.nodes)
+    others = [name for name in graph.nodes if name not in feature_names]
+    if isinstance(graph, CausalOrder):
+        if others:
+            raise UnknownNodeError("graph", others, feature_names)
+        return intervention_law(graph)
+    return intervention_law(graph.hide(others).project())
 
 
 def _of_district(graph: CausalDAG, district: frozenset[str]) -> LawFactor:

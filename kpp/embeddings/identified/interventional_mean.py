@@ -18,7 +18,7 @@ from kpp.embeddings.identified.treatment_adjustment import (
     num_rows,
 )
 from kpp.embeddings.means.conditional import AbstractRegressionEmbedding
-from kpp.embeddings.means.elements import PointSections
+from kpp.embeddings.means.elements import AbstractRegressors, PointSections
 from kpp.features import AbstractFeatureKernel
 from kpp.foundation.validation import finite_arrays
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
@@ -149,20 +149,9 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         return PointSections(self.kernel, self.points)
 
     @property
-    def num_inputs(self) -> int:
-        """The number of samples, n."""
-        return num_rows(self.treatment)
-
-    def _input_gram(self) -> Float[Array, "n n"]:
-        return self.adjustment.gram(self.treatment_kernel, self.treatment)
-
-    def _input_sections(self, query: Points | None) -> Float[Array, "n p"]:
-        return self.adjustment.cross(self.treatment_kernel, self.treatment, query)
-
-    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
-        if not (isinstance(self.adjustment, NoAdjustment) and isinstance(self.treatment_kernel, AbstractFeatureKernel)):
-            return None
-        return self.treatment_kernel.feature_map(self.treatment if query is None else query)
+    def regressors(self) -> AbstractRegressors:
+        """The elements of the samples' treatments."""
+        return _Adjusted(self.adjustment, self.treatment_kernel, self.treatment)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[InterventionalMeanEmbedding, Any]]:
@@ -178,3 +167,26 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
             adjustment=adjustment,
         )
         yield embedding, treatment[:3] - 0.2
+
+
+class _Adjusted(AbstractRegressors):
+    """The treatments of a sample with their covariates or mediators; a query sets the treatment."""
+
+    adjustment: AbstractAdjustment
+    kernel: AbstractKernel
+    treatment: Points
+
+    @property
+    def number(self) -> int:
+        return num_rows(self.treatment)
+
+    def gram(self) -> Float[Array, "n n"]:
+        return self.adjustment.gram(self.kernel, self.treatment)
+
+    def sections(self, query: Points | None) -> Float[Array, "n p"]:
+        return self.adjustment.cross(self.kernel, self.treatment, query)
+
+    def features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
+        if not (isinstance(self.adjustment, NoAdjustment) and isinstance(self.kernel, AbstractFeatureKernel)):
+            return None
+        return self.kernel.feature_map(self.treatment if query is None else query)

@@ -1,7 +1,9 @@
 r"""Conditional mean embeddings from bags: several points per value of the condition.
 
 A bag j holds :math:`n_j` points drawn given :math:`y_j`. The usual estimator repeats :math:`y_j` for each of them and
-solves a system with one unknown per point. Both estimators here solve for one weight per bag instead.
+solves a system with one unknown per point. Both estimators here solve for one weight per bag instead. Values and inner
+products are computed from means over the bags, block by block: no matrix of all pairs of points is formed. The
+estimators differ in `multiplicity`, the number of times that a bag is counted.
 """
 
 from __future__ import annotations
@@ -9,56 +11,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.data.bags import Bags
-from kpp.embeddings.means.conditional import AbstractConditionalEmbedding
-from kpp.embeddings.means.elements import BagMeans
-from kpp.embeddings.means.embedding import AbstractEmbedding
+from kpp.embeddings.means.conditional import AbstractRegressionEmbedding
+from kpp.embeddings.means.elements import BagMeans, KernelSections
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
-from kpp.typing import Leaf, Points, RngKey
+from kpp.typing import Leaf, RngKey
 
 
-class AbstractBagEmbedding(AbstractConditionalEmbedding):
-    r"""A conditional embedding on means of bags.
+class _AbstractOfBags(eqx.Module):
+    """The fields of both estimators and what follows from them, beside `AbstractRegressionEmbedding`."""
 
-    .. math:: \hat\mu_{X|y} = \sum_j a_j(y)\, \frac1{n_j} \sum_i k(x_j^i, \cdot)
+    kernel: AbstractKernel = eqx.field(kw_only=True)
+    input_kernel: AbstractKernel = eqx.field(kw_only=True)
+    bags: Bags = eqx.field(kw_only=True)
+    regularization: Leaf = eqx.field(kw_only=True, converter=parameter("regularization"))
 
-    Values and inner products are computed from means over the bags, block by block: no matrix of all pairs of points is
-    formed. Subclasses differ in `multiplicity`, the number of times that a bag is counted.
-
-    Args:
-        kernel: The kernel k of the space of the embeddings.
-        input_kernel: The kernel l of the covariates.
-        bags: N bags with covariates Y, n points in total.
-        regularization: :math:`\lambda`, at least 0; it is multiplied by the sum of the multiplicities.
-
-    Raises:
-        ValueError: If the regularization is negative or the bags have no covariates.
-    """
-
-    kernel: AbstractKernel
-    input_kernel: AbstractKernel
-    bags: Bags
-    regularization: Leaf
-
-    def __init__(
-        self, *, kernel: AbstractKernel, input_kernel: AbstractKernel, bags: Bags, regularization: Leaf
-    ) -> None:
-        self.kernel = kernel
-        self.input_kernel = input_kernel
-        self.bags = bags
-        self.regularization = parameter("regularization")(regularization)
-
-    @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
+    @property
     def points(self) -> Float[Array, "n d"]:
         """The points of all bags, (n, d)."""
         return self.bags.points
 
-    @property  # type: ignore[misc]
+    @property
     def inputs(self) -> Float[Array, "N dy"]:
         """The covariates of the bags, (N, dy)."""
         return self.bags.covariates  # type: ignore[return-value]  # None is refused
@@ -68,6 +47,11 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         """The mean embeddings of the bags."""
         return BagMeans(self.kernel, self.bags)
 
+    @property
+    def regressors(self) -> KernelSections:
+        """The covariates of the bags."""
+        return KernelSections(self.input_kernel, self.inputs)
+
     def __check_init__(self) -> None:
         """Raise ValueError if the regularization is negative or the bags have no covariates."""
         check_non_negative(self.regularization, "regularization")
@@ -76,32 +60,8 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
                 "`bags` must have covariates, one row per bag, which are the inputs of the embedding, got None"
             )
 
-    def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
-        """Return the weights of the points for p values of the covariates, :math:`a_j(y) / n_j`, (n, p)."""
-        return self.bags.spread(self.input_weights(query))
-
-    def evaluate(self, x: Points, query: Points | None = None) -> Float[Array, "p n"]:
-        """Evaluate the elements at points, (p, n), without the weights of all points."""
-        return self.input_weights(query).T @ self.bags.sections(self.kernel, x)
-
-    def inner(
-        self, other: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None
-    ) -> Float[Array, "p other_p"]:
-        """Return the inner products, (p, p'); the Gram matrix of bags that both embeddings share is computed once."""
-        if not (isinstance(other, AbstractBagEmbedding) and other.bags is self.bags):
-            return AbstractConditionalEmbedding.inner(self, other, query, other_query)
-        self._check_same_space(other)
-        return self.input_weights(query).T @ self.outputs.gram() @ other.input_weights(other_query)
-
-    def _reduce(self, values: Float[Array, "n *k"]) -> Float[Array, "N *k"]:
-        return self.bags.means(values)
-
-    def _squared_norms(self, query: Points | None) -> Float[Array, " p"]:
-        weights = self.input_weights(query)
-        return jnp.sum(weights * (self.outputs.gram() @ weights), axis=0)
-
     @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractBagEmbedding, Any]]:
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[Any, Any]]:
         """Yield small embeddings of four bags and their queries for the conformance suite."""
         points = jax.random.normal(rng_key, (7, 2))
         bags = Bags.create(points, np.array([0, 0, 1, 2, 2, 2, 3]), points[jnp.array([0, 2, 3, 6]), :1] + 0.5)
@@ -109,7 +69,7 @@ class AbstractBagEmbedding(AbstractConditionalEmbedding):
         yield cls(**kernels, bags=bags, regularization=0.01), jnp.array([[-0.4], [0.3], [1.0]])
 
 
-class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
+class ShrinkageConditionalMeanEmbedding(_AbstractOfBags, AbstractRegressionEmbedding):
     r"""The shrinkage estimator: regression of the bags' mean embeddings, where each bag is counted once.
 
     .. math::
@@ -134,7 +94,7 @@ class ShrinkageConditionalMeanEmbedding(AbstractBagEmbedding):
     """
 
 
-class ReplicatedConditionalMeanEmbedding(AbstractBagEmbedding):
+class ReplicatedConditionalMeanEmbedding(_AbstractOfBags, AbstractRegressionEmbedding):
     r"""The conditional mean embedding of all points, with the covariates repeated for each point, from N unknowns.
 
     .. math:: a(y) = (L + n \lambda\, \mathrm{diag}(1 / n_j))^{-1} l(Y, y), \qquad n = \textstyle\sum_j n_j

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kpp import linalg
-from kpp.embeddings.means.elements import PointSections
-from kpp.embeddings.means.embedding import AbstractEmpiricalEmbedding
-from kpp.features import AbstractFeatureKernel
+from kpp.embeddings.means.elements import AbstractRegressors, BagMeans, KernelSections, PointSections
+from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import check_same_rows, finite_arrays
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
-from kpp.linalg import DenseRidge, FeatureRidge, GramMatrix
+from kpp.linalg import DenseRidge, FeatureRidge
 from kpp.runtime.memory import check_matrices
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 
@@ -33,20 +32,25 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
     products of the inputs, l(q) their inner products with a query, and :math:`r_j` is the number of times that input j
     is counted. The ridge is :math:`c = \lambda \sum_j r_j`, with the regularization :math:`\lambda`. If the inputs have
     few features, the weights take :math:`O(N q^2)` time and no matrix of all pairs of inputs is formed. Subclasses
-    define `outputs`, `num_inputs` and the three methods on inputs.
+    define `outputs` and `regressors`.
     """
 
     regularization: eqx.AbstractVar[Leaf]
 
     @property
     @abc.abstractmethod
-    def outputs(self) -> GramMatrix:
+    def outputs(self) -> PointSections | BagMeans:
         """The elements :math:`g_j`."""
 
     @property
     @abc.abstractmethod
+    def regressors(self) -> AbstractRegressors:
+        """The inputs, by their inner products."""
+
+    @property
     def num_inputs(self) -> int:
         """The number of inputs, N."""
+        return self.regressors.number
 
     @property
     def multiplicity(self) -> Float[Array, " N"] | None:
@@ -60,20 +64,22 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         return rows * self.regularization
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
-        """Return the weights of the support points, (n, p), which here are those of the inputs; see `input_weights`."""
-        return self.input_weights(query)
+        """Return the weights of the support points, (n, p): those of the inputs, shared equally within a bag."""
+        return self.outputs.spread(self.input_weights(query))
 
-    @abc.abstractmethod
-    def _input_gram(self) -> Float[Array, "N N"]:
-        """Return L."""
+    def evaluate(self, x: Points, query: Points | None = None) -> Float[Array, "p n"]:
+        """Evaluate the elements at points, (p, n), from the weights of the inputs."""
+        return self.outputs.combine(x, self.input_weights(query))
 
-    @abc.abstractmethod
-    def _input_sections(self, query: Points | None) -> Float[Array, "N p"]:
-        """Return l(q) for p queries."""
-
-    @abc.abstractmethod
-    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
-        r"""Return features of queries, or of the inputs, with products l(q) and L; None if there are no features."""
+    def inner(
+        self, other: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None
+    ) -> Float[Array, "p other_p"]:
+        """Return the inner products, (p, p'); the Gram matrix of bags that both embeddings share is computed once."""
+        its = other.outputs if isinstance(other, AbstractRegressionEmbedding) else None
+        if not (isinstance(self.outputs, BagMeans) and isinstance(its, BagMeans) and its.bags is self.outputs.bags):
+            return AbstractEmpiricalEmbedding.inner(self, other, query, other_query)
+        self._check_same_space(other)
+        return self.input_weights(query).T @ self.outputs.gram() @ other._coordinates(other_query)
 
     def input_weights(self, query: Points | None) -> Float[Array, "N p"]:
         """Return the weights of the inputs' elements for each query.
@@ -89,10 +95,10 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         """
         if query is None:
             raise ValueError("`query` must hold values of the condition, one row each, got None")
-        system, features = self._system(), self._input_features(query)
+        system, features = self._system(), self.regressors.features(query)
         if features is not None and isinstance(system, FeatureRidge):
             return system.weights(features)
-        return system.solve(self._input_sections(query))
+        return system.solve(self.regressors.sections(query))
 
     def leave_one_out_losses(self) -> Float[Array, " N"]:
         r"""Return the squared error of the prediction of each input's element from all other inputs.
@@ -121,7 +127,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             The squared distances in the RKHS, (N,), in the order of the inputs. Matrices (N, N) are formed, also if the
             kernel has few features.
         """
-        inverse = DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT).inverse()
+        inverse = DenseRidge.create(self.regressors.gram(), self.ridge, self.multiplicity, what=_WHAT).inverse()
         gram = self.outputs.gram()
         losses = jnp.zeros(self.num_inputs, dtype=gram.dtype)
         for fold in folds:
@@ -158,46 +164,24 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         return -0.5 * count * (count * (jnp.log(2 * jnp.pi * amplitude) + 1) + system.log_determinant())
 
     def _system(self) -> DenseRidge | FeatureRidge:
-        features = self._input_features()
+        features = self.regressors.features()
         if features is not None and features.shape[1] <= self.num_inputs:
             return FeatureRidge.create(features, self.ridge, self.multiplicity, what=_WHAT)
         check_matrices(3, self.num_inputs, "a conditional mean embedding")
-        return DenseRidge.create(self._input_gram(), self.ridge, self.multiplicity, what=_WHAT)
+        return DenseRidge.create(self.regressors.gram(), self.ridge, self.multiplicity, what=_WHAT)
 
     def _coordinates(self, query: Points | None) -> Float[Array, "N p"]:
         return self.input_weights(query)
 
+    def _reduce(self, values: Float[Array, "n *k"]) -> Float[Array, "N *k"]:
+        return self.outputs.reduce(values)
 
-class AbstractConditionalEmbedding(AbstractRegressionEmbedding):
-    r"""An embedding of the distribution of X given Y = y, from N values of Y with an RKHS element for X at each.
-
-    .. math:: \hat\mu_{X|y} = \sum_{j=1}^N a_j(y)\, g_j, \qquad a(y) = (l(Y, Y) + c\,\mathrm{diag}(1/r))^{-1} l(Y, y)
-
-    Subclasses have the fields `input_kernel` (l), `inputs` (Y) and `regularization`, and define `outputs`. If the
-    `input_kernel` is from `kpp.features`, its features are used.
-    """
-
-    input_kernel: eqx.AbstractVar[AbstractKernel]
-    inputs: eqx.AbstractVar[Points]
-
-    @property
-    def num_inputs(self) -> int:
-        """The number of inputs, N."""
-        return jax.tree.leaves(self.inputs)[0].shape[0]
-
-    def _input_gram(self) -> Float[Array, "N N"]:
-        return self.input_kernel.gram(self.inputs)
-
-    def _input_sections(self, query: Points | None) -> Float[Array, "N p"]:
-        return self.input_kernel(self.inputs, query)
-
-    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
-        if not isinstance(self.input_kernel, AbstractFeatureKernel):
-            return None
-        return self.input_kernel.feature_map(self.inputs if query is None else query)
+    def _squared_norms(self, query: Points | None) -> Float[Array, " p"]:
+        weights = self.input_weights(query)
+        return jnp.sum(weights * self.outputs.moments(weights)[1], axis=0)
 
 
-class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
+class ConditionalMeanEmbedding(AbstractRegressionEmbedding):
     r"""The embedding of the distribution of Z given X = x, from a sample of pairs.
 
     .. math:: \hat\mu_{Z|x} = \sum_i w_i(x)\, k(z_i, \cdot), \qquad w(x) = (K_X + n \lambda I)^{-1} k_X(X, x)
@@ -254,6 +238,11 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
     def outputs(self) -> PointSections:
         """The sections of the kernel at the points."""
         return PointSections(self.kernel, self.points)
+
+    @property
+    def regressors(self) -> KernelSections:
+        """The values of the condition."""
+        return KernelSections(self.input_kernel, self.inputs)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple["ConditionalMeanEmbedding", Any]]:

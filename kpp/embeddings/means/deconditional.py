@@ -9,14 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.embeddings.means.conditional import (
-    AbstractConditionalEmbedding,
-    AbstractRegressionEmbedding,
-    ConditionalMeanEmbedding,
-)
-from kpp.embeddings.means.elements import PointSections
+from kpp.embeddings.means.conditional import AbstractRegressionEmbedding, ConditionalMeanEmbedding
+from kpp.embeddings.means.elements import AbstractRegressors, KernelSections, PointSections
 from kpp.features import AbstractFeatureKernel
-from kpp.foundation.validation import as_finite_array, check_same_rows, finite_arrays
+from kpp.foundation.validation import as_finite_array, check_same_rows, finite_arrays, wrong_kind
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, Numbers, Points, RngKey
@@ -55,17 +51,19 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         downscaling with Gaussian processes, 2021, equations (2) and (12) and proposition 4.1.
     """
 
-    conditional: AbstractConditionalEmbedding
+    conditional: AbstractRegressionEmbedding
     points: Points
     regularization: Leaf
 
-    def __init__(self, conditional: AbstractConditionalEmbedding, points: Points, regularization: Leaf) -> None:
+    def __init__(self, conditional: AbstractRegressionEmbedding, points: Points, regularization: Leaf) -> None:
         self.conditional = conditional
         self.points = finite_arrays(points, "points")
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative or there are no points."""
+        """Raise an error if `conditional` is of another kind, the regularization negative, or there are no points."""
+        if not isinstance(getattr(self.conditional, "regressors", None), KernelSections):
+            raise wrong_kind(self.conditional, "conditional", ["a conditional embedding"])
         check_non_negative(self.regularization, "regularization")
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.points)]
         if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):
@@ -74,7 +72,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
     @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
     def kernel(self) -> AbstractKernel:  # type: ignore[override]
         """The kernel l of the condition."""
-        return self.conditional.input_kernel
+        return self.conditional.regressors.kernel  # type: ignore[attr-defined]  # see `__check_init__`
 
     @property
     def outputs(self) -> PointSections:
@@ -82,9 +80,9 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         return PointSections(self.kernel, self.points)
 
     @property
-    def num_inputs(self) -> int:
-        """The number of values of the condition, M."""
-        return jax.tree.leaves(self.points)[0].shape[0]
+    def regressors(self) -> AbstractRegressors:
+        """The conditional embeddings at the points."""
+        return _Conditionals(self.conditional, self.points)
 
     def function(self, values: Numbers) -> RKHSFunction:
         r"""Return the estimate of a function from its conditional expectations.
@@ -108,20 +106,6 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         weights = self.conditional.weights(self.points) @ self._system().solve(values)
         return RKHSFunction(self.conditional.kernel, self.conditional.points, weights)
 
-    def _input_gram(self) -> Float[Array, "M M"]:
-        return self.conditional.inner(self.conditional, self.points, self.points)
-
-    def _input_sections(self, query: Points | None) -> Float[Array, "M p"]:
-        return self.conditional.evaluate(query, self.points)
-
-    def _input_features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
-        kernel = self.conditional.kernel
-        if not isinstance(kernel, AbstractFeatureKernel):
-            return None
-        if query is not None:
-            return kernel.feature_map(query)
-        return self.conditional.expectation(kernel.feature_map(self.conditional.points), self.points)
-
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[DeconditionalMeanEmbedding, Any]]:
         """Yield small embeddings and their queries for the conformance suite."""
@@ -130,3 +114,28 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
             kernel=RBF(jnp.array([0.8, 1.5])), input_kernel=RBF(1.2), inputs=y, points=x, regularization=0.01
         )
         yield cls(conditional, y[:4] + 0.1, 0.02), x[:3] - 0.2
+
+
+class _Conditionals(AbstractRegressors):
+    """Conditional embeddings at M points, as inputs whose queries are points x."""
+
+    conditional: AbstractRegressionEmbedding
+    points: Points
+
+    @property
+    def number(self) -> int:
+        return jax.tree.leaves(self.points)[0].shape[0]
+
+    def gram(self) -> Float[Array, "M M"]:
+        return self.conditional.inner(self.conditional, self.points, self.points)
+
+    def sections(self, query: Points | None) -> Float[Array, "M p"]:
+        return self.conditional.evaluate(query, self.points)
+
+    def features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
+        kernel = self.conditional.kernel
+        if not isinstance(kernel, AbstractFeatureKernel):
+            return None
+        if query is not None:
+            return kernel.feature_map(query)
+        return self.conditional.expectation(kernel.feature_map(self.conditional.points), self.points)

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_targets
 from kpp.gp.expectations import log_mixture_of_noises
-from kpp.gp.gaussian import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
+from kpp.gp.normal import LOG_TWO_PI
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 

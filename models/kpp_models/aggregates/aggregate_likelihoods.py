@@ -41,11 +41,7 @@ LIKELIHOODS = ("gaussian", "poisson", "bernoulli", "binomial", "student_t")
 
 
 def check_likelihood(likelihood: object) -> None:
-    """Check that a likelihood is a known name or a function.
-
-    Raises:
-        ValueError: If it is neither; the message lists the names.
-    """
+    """Raise ValueError, with the list of names, unless a likelihood is a known name or a function."""
     if not (callable(likelihood) or (isinstance(likelihood, str) and likelihood in LIKELIHOODS)):
         raise ValueError(
             f"`likelihood` must be one of {LIKELIHOODS} or a function of (g, exposure) that returns a NumPyro "
@@ -83,16 +79,10 @@ def aggregate_likelihood(
     noise_variance: AnyArray | float = 1.0,
     degrees_of_freedom: Any = 4.0,
 ) -> AbstractPointwiseLikelihood:
-    r"""Return the likelihood of targets, without the targets.
+    r"""Return the likelihood of M targets, without the targets.
 
-    Args:
-        likelihood: A name or a function.
-        exposure: (M,), or None, which means 1 for "poisson".
-        noise_variance: A scalar or (M,): :math:`\sigma^2` of "gaussian", the squared scale of "student_t".
-        degrees_of_freedom: Those of "student_t".
-
-    Returns:
-        The likelihood, whose arrays are (M,).
+    The noise variance is :math:`\sigma^2` of "gaussian", or the squared scale of "student_t"; no exposure means 1 for
+    "poisson".
     """
     if likelihood == "poisson":
         return PoissonLikelihood(exposure=exposure)

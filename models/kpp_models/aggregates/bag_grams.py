@@ -25,12 +25,9 @@ _WARN_PAIRS = 2e9  # the number of kernel values above which an exact Gram matri
 
 
 class BagGram(NamedTuple):
-    """How the Gram matrix of the bags is computed.
+    """How the Gram matrix of the bags is computed; see `approximate_gram`.
 
-    Attributes:
-        kind: "exact", "sampled" or "fourier"; see `approximate_gram`.
-        size: Points per bag for "sampled", at least 2; frequencies for "fourier".
-        seed: The seed of the sampled points or of the frequencies.
+    The size is that of points per bag for "sampled", at least 2, or of frequencies for "fourier".
     """
 
     kind: str = "exact"

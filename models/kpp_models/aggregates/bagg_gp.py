@@ -3,7 +3,6 @@ r"""Gaussian processes observed through bag averages, one target per bag: exact,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,38 +11,23 @@ from numpyro import distributions as dist
 
 from kpp.data.bags import Bags
 from kpp.foundation.validation import one_of
-from kpp.gp import scalar_field
-from kpp.kernels import RBF, AbstractKernel
-from kpp.kernels.toolkit import point_rows
+from kpp.kernels import RBF
 from kpp.typing import Leaf, RngKey
-from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import Data
 from kpp_models.aggregates.model import AbstractAggregateModel
-from kpp_models.aggregates.preparation import example_bags, mean_field
+from kpp_models.aggregates.preparation import AbstractFieldOfBags, example_bags
 
 NOISES = ("per_point", "per_bag")
 
 
-class AbstractBaggGP(AbstractAggregateModel):
-    """The fields and the noise of `BaggGP` and `VBagg`, which differ only in whether inducing points are required."""
+class _AbstractBagg(AbstractFieldOfBags):
+    """The noise of `BaggGP` and `VBagg`, which differ only in whether inducing points are required."""
 
-    kernel: AbstractKernel
-    noise_variance: Leaf = scalar_field("noise_variance")
-    mean: Any = mean_field(default=0.0)
-    high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
-    degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
     noise: str = eqx.field(static=True, default="per_point")
-    likelihood: Likelihood = eqx.field(static=True, default="gaussian")
-    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
-    num_inducing: int | None = eqx.field(static=True, default=None)
-    learn_inducing: bool = eqx.field(static=True, default=False)
-    bag_gram: str = eqx.field(static=True, default="exact")
-    gram_size: int | None = eqx.field(static=True, default=None)
-    minibatch: int | None = eqx.field(static=True, default=None)
-    seed: int = eqx.field(static=True, default=0)
+    bag_gram: str = eqx.field(static=True, default="exact", kw_only=True)
+    gram_size: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the noise is unknown."""
         one_of(self.noise, "noise", NOISES)
 
     @property
@@ -58,7 +42,7 @@ class AbstractBaggGP(AbstractAggregateModel):
         return self.noise_variance / (sizes if self.noise == "per_point" else jnp.ones_like(sizes))
 
 
-class BaggGP(AbstractBaggGP):
+class BaggGP(_AbstractBagg, AbstractAggregateModel):
     r"""A Gaussian process observed through its means over bags (Bagg-GP).
 
     .. math:: f \sim GP(m, k), \qquad z_j = \frac{1}{n_j} \sum_i f(x_j^i) + \epsilon_j
@@ -106,7 +90,7 @@ class BaggGP(AbstractBaggGP):
         yield cls(RBF(prior.expand([2])), prior, dist.Normal(0.0, 1.0), 0.1), bags, targets + 2.0
 
 
-class VBagg(AbstractBaggGP):
+class VBagg(_AbstractBagg, AbstractAggregateModel):
     r"""The Gaussian process of `BaggGP` with inducing points, which are required (VBagg).
 
     Args:
@@ -123,7 +107,6 @@ class VBagg(AbstractBaggGP):
     """
 
     def __check_init__(self) -> None:
-        """Raise ValueError if there are no inducing points."""
         if self.inducing is None:
             raise ValueError("`num_inducing` or `inducing_points` must be given, got neither; BaggGP needs none")
 

@@ -11,17 +11,10 @@ from kpp_models.aggregates.data import Data
 
 
 def take_bags(data: Data, rows: Int[Array, " b"]) -> dict[str, Any]:
-    """Return the data of b bags, and of one more bag.
+    """Return what the prior of the means of b bags depends on, which may be repeated, and of one more bag.
 
     The number of points must not depend on the bags, so each bag takes as many places as the largest. The places that
     it leaves over form the additional bag, the last, which no target depends on.
-
-    Args:
-        data: The data of a model with one target per bag, with ``offsets``.
-        rows: The numbers of the bags, which may be repeated.
-
-    Returns:
-        Those parts of the data that the prior of the bags' means depends on.
     """
     points, index, sizes = _gather(data["x"], data["sizes"], rows, data["offsets"])
     part: dict[str, Any] = {"x": points, "bag_of": index, "sizes": sizes}

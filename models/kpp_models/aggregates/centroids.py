@@ -6,24 +6,20 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.data.bags import Bags
 from kpp.data.tables import Schema
-from kpp.gp import scalar_field
-from kpp.kernels import RBF, AbstractKernel
-from kpp.kernels.toolkit import point_rows
-from kpp.typing import Leaf, RngKey
-from kpp_models.aggregates.aggregate_likelihoods import Likelihood
+from kpp.kernels import RBF
+from kpp.typing import RngKey
 from kpp_models.aggregates.data import Sources, Targets, as_bags
 from kpp_models.aggregates.model import AbstractAggregateModel
-from kpp_models.aggregates.preparation import example_bags, mean_field
+from kpp_models.aggregates.preparation import AbstractFieldOfBags, example_bags
 
 
-class CentroidGP(AbstractAggregateModel):
+class CentroidGP(AbstractFieldOfBags, AbstractAggregateModel):
     r"""A Gaussian process that treats each bag as one point, its centroid.
 
     .. math:: f \sim GP(m, k), \qquad z_j = f(\bar x_j) + \epsilon_j, \quad \bar x_j = \tfrac{1}{n_j} \sum_i x_j^i
@@ -35,14 +31,8 @@ class CentroidGP(AbstractAggregateModel):
         kernel: k, with numbers or priors as leaves.
         noise_variance: :math:`\sigma^2`, the variance of each :math:`\epsilon_j`, in squared units of z; a number or a
             prior. Likelihoods without noise ignore it; under "student_t" its root is the scale.
-        mean: m: a number, a prior, or a callable module from points (n, d) to (n,).
-        high_resolution_variance: The variance of white noise on the field.
-        degrees_of_freedom: The degrees of freedom of the likelihood "student_t".
-        inducing_points: w, (w, d), or a prior for them.
-        likelihood, minibatch: As for `CMP`.
-        num_inducing: How many inducing points k-means chooses among the centroids; None for none.
-        learn_inducing: Whether inducing points are learned, with a prior centered at those chosen.
-        seed: The seed of k-means.
+        mean, high_resolution_variance, degrees_of_freedom, likelihood, minibatch, seed: As for `BaggGP`.
+        inducing_points, num_inducing, learn_inducing: As for `BaggGP`, with centroids in place of points.
 
     Raises:
         ValueError: If a number is out of range or a name unknown.
@@ -50,18 +40,6 @@ class CentroidGP(AbstractAggregateModel):
     References:
         Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation 9.
     """
-
-    kernel: AbstractKernel
-    noise_variance: Leaf = scalar_field("noise_variance")
-    mean: Any = mean_field(default=0.0)
-    high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
-    degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
-    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
-    likelihood: Likelihood = eqx.field(static=True, default="gaussian")
-    num_inducing: int | None = eqx.field(static=True, default=None)
-    learn_inducing: bool = eqx.field(static=True, default=False)
-    minibatch: int | None = eqx.field(static=True, default=None)
-    seed: int = eqx.field(static=True, default=0)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[CentroidGP, Bags, Array]]:

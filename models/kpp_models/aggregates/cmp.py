@@ -104,7 +104,6 @@ class CMP(AbstractAggregateModel):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or a name is unknown."""
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         check_non_negative(self.operator_variance, "operator_variance")
         one_of(self.estimator, "estimator", ESTIMATORS)

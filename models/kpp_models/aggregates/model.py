@@ -112,7 +112,6 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
     mixes_bags: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or a name is unknown."""
         check_non_negative(self.noise_variance, "noise_variance")
         check_non_negative(self.high_resolution_variance, "high_resolution_variance")
         check_positive(self.degrees_of_freedom, "degrees_of_freedom", infinity_allowed=False)

@@ -13,10 +13,13 @@ from jaxtyping import Array, Float
 
 from kpp.data.bags import Bags
 from kpp.foundation.validation import as_finite_array, is_concrete
+from kpp.gp import scalar_field
 from kpp.gp.toolkit import check_kernel_fits
 from kpp.kernels import AbstractKernel, resolve_features
+from kpp.kernels.toolkit import point_rows
 from kpp.priors import is_prior, leaf_shape
 from kpp.typing import Leaf, RngKey
+from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 
 
 def numbers_field(name: str, **options: Any) -> Any:
@@ -45,6 +48,22 @@ def _as_mean(value: Leaf) -> Any:
     if array.ndim > 0:
         raise ValueError(f"`mean` must be one number, a prior, or a callable module, got shape {array.shape}")
     return array
+
+
+class AbstractFieldOfBags(eqx.Module):
+    """Fields of models of one target per bag, which `kpp_models.BaggGP` documents."""
+
+    kernel: AbstractKernel
+    noise_variance: Leaf = scalar_field("noise_variance")
+    mean: Any = mean_field(default=0.0)
+    high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)
+    degrees_of_freedom: Leaf = scalar_field("degrees_of_freedom", default=4.0)
+    likelihood: Likelihood = eqx.field(static=True, default="gaussian", kw_only=True)
+    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None, kw_only=True)
+    num_inducing: int | None = eqx.field(static=True, default=None, kw_only=True)
+    learn_inducing: bool = eqx.field(static=True, default=False, kw_only=True)
+    minibatch: int | None = eqx.field(static=True, default=None, kw_only=True)
+    seed: int = eqx.field(static=True, default=0, kw_only=True)
 
 
 def check_noise_of_sources(noise_variance: Leaf, count: int) -> None:

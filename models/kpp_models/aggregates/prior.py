@@ -15,13 +15,7 @@ from kpp.kernels import AbstractKernel
 
 
 class Basis(NamedTuple):
-    """Inducing points, and their kernel means over the bags.
-
-    Attributes:
-        points: w, (w, d).
-        factor: L, the lower factor of :math:`K_{ww}`, (w, w).
-        sections: :math:`L^{-1} B`, B the means of k(w, x) over the bags, (w, N).
-    """
+    """Inducing points w, the factor L of :math:`K_{ww}`, and :math:`L^{-1} B`, B the means of k(w, x) over bags."""
 
     points: Float[Array, "w d"]
     factor: Float[Array, "w w"]
@@ -35,12 +29,9 @@ class Basis(NamedTuple):
 
 
 class Aggregates(NamedTuple):
-    """Linear combinations of bag means.
+    """Linear combinations A of bag means: the weights, and the prior means.
 
-    Attributes:
-        weights: A, (N, M).
-        low_rank: The projections on the whitened values at the inducing points, (w, M); None without inducing points.
-        mean: The prior means, (M,).
+    With inducing points there are also the projections on the whitened values at these points, (w, M).
     """
 
     weights: Float[Array, "N M"]

@@ -22,12 +22,7 @@ from kpp.kernels import AbstractKernel, Constant, Product, ProductKernel, Scaled
 
 
 class Waves(NamedTuple):
-    r"""One term :math:`\frac{\sigma^2}{q} \sum_r \cos\langle\omega_r, x - x'\rangle` of a kernel.
-
-    Attributes:
-        variance: :math:`\sigma^2`, a scalar.
-        frequencies: :math:`\omega`, (q, d), in units of one over those of x.
-    """
+    r"""One term :math:`\frac{\sigma^2}{q} \sum_r \cos\langle\omega_r, x - x'\rangle` of a kernel."""
 
     variance: Float[Array, ""]
     frequencies: Float[Array, "q d"]

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array, Float
@@ -23,12 +22,9 @@ from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions, held_out_variances
 from kpp_models.colliders.model import (
-    FORMS,
-    PROJECTIONS,
     AbstractColliderModel,
     example_rows,
     feature_field,
-    word_field,
 )
 from kpp_models.colliders.reconditioned import Reconditioned
 
@@ -89,14 +85,9 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     children: tuple[int | str, ...] = feature_field("children")
     spouses: tuple[int | str, ...] = feature_field("spouses")
     parents: tuple[int | str, ...] = feature_field("parents", default=())
-    projection: str = word_field("projection", PROJECTIONS)
-    form: str = word_field("form", FORMS)
-    baseline_kernel: AbstractKernel | None = None
-    mean: Leaf = scalar_field("mean", default=0.0)
-    num_landmarks: int | None = eqx.field(static=True, default=None)
+    mean: Leaf = scalar_field("mean", default=0.0, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range, or the parts do not fit each other."""
         check_non_negative(self.noise_variance, "noise_variance")
         self.check_parts()
         if self._restores_parents and self.num_landmarks is not None:
@@ -119,14 +110,7 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     def numpyro_model(
         self, x: Float[Array, "n d"], sample: Array, landmarks: Array | None, y: Float[Array, " n"] | None = None
     ) -> None:
-        """The NumPyro model, with the sites of the priors and the observed site ``y``, one vector.
-
-        Args:
-            x: The points, (n, d).
-            sample: The rows of the conditional expectations, (n', d).
-            landmarks: The landmarks among them, (q, d), or None.
-            y: The targets, (n,), or None to draw them.
-        """
+        """The NumPyro model, with the sites of the priors and the observed site ``y``, one vector; see `prepare`."""
         model = replace_priors(self, draw_priors)
         gram = model._kernel({"sample": sample, "landmarks": landmarks}).gram(model.seen(x))
         numpyro.sample("y", GaussianProcessMarginal(model.mean, gram, model.noise_variance), obs=y)

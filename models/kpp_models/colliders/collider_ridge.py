@@ -26,12 +26,9 @@ from kpp_models.colliders.condition import ConditionParts
 from kpp_models.colliders.decomposed import Decomposed, Sections
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions
 from kpp_models.colliders.model import (
-    FORMS,
-    PROJECTIONS,
     AbstractColliderModel,
     example_rows,
     feature_field,
-    word_field,
 )
 from kpp_models.tables.grid_search import Selection, select_from_grid
 from kpp_models.tables.ridge import AbstractLeastSquares
@@ -60,21 +57,13 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
     is used for :math:`f_0`.
 
     Args:
-        kernel: r, a kernel of the children, for the product form, where :math:`k = (r + 1)\, l`; k itself, a kernel of
-            all columns of x, for the general one.
-        condition_kernel: l, a kernel of spouses and parents, in this order; it may be None if there are none of them.
+        kernel, condition_kernel, children, spouses, parents, projection, form: As for `ColliderRegression`.
         regularization: :math:`\lambda`, multiplied by the number of labelled rows; greater than 0.
         condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; at least 0.
-        children: The columns of :math:`X_1`, all features except those of the condition, by position or by name.
-        spouses: The columns of :math:`X_2`, which Y is independent of given the parents.
-        parents: The columns of :math:`X_3`.
-        projection: "space", "function" or "none".
-        form: "product" or "general"; they estimate the expectation differently.
         baseline_kernel: The kernel of :math:`f_0`, of the parents; needed if there are parents and spouses.
         baseline_regularization: The regularization of :math:`f_0`; needed with `baseline_kernel`.
         center: Whether to subtract the mean of y first; otherwise the mean is assumed to be 0.
-        num_landmarks: The number of landmarks of Nyström's method for the expectations, chosen by herding among their
-            rows; None for no approximation.
+        num_landmarks: As for `ColliderRegression`.
 
     Raises:
         ValueError: If a number is out of its range, a column is named twice, or a part that is needed is missing.
@@ -92,15 +81,10 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
     children: tuple[int | str, ...] = feature_field("children")
     spouses: tuple[int | str, ...] = feature_field("spouses")
     parents: tuple[int | str, ...] = feature_field("parents", default=())
-    projection: str = word_field("projection", PROJECTIONS)
-    form: str = word_field("form", FORMS)
-    baseline_kernel: AbstractKernel | None = None
-    baseline_regularization: Leaf | None = optional_scalar_field("baseline_regularization", default=None)
-    center: bool = eqx.field(static=True, default=True)
-    num_landmarks: int | None = eqx.field(static=True, default=None)
+    baseline_regularization: Leaf | None = optional_scalar_field("baseline_regularization", default=None, kw_only=True)
+    center: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise an error if there are priors, a number is out of range, or the parts do not fit each other."""
         refuse_priors_in(self, "kpp_models.ColliderRegression")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         self.check_parts()
@@ -216,14 +200,9 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
     def numpyro_model(
         self, x: Float[Array, "n d"], sample: Array, landmarks: Array | None, intercept: Array, y: Array | None = None
     ) -> None:
-        """The Gaussian process whose posterior mean is h, without a latent site.
+        """The NumPyro model of h around f_0; its arguments are the data that `prepare` returns.
 
-        Args:
-            x: The points, (n, d).
-            sample: The rows of the conditional expectations, (n', d).
-            landmarks: The landmarks among them, (q, d), or None.
-            intercept: The mean of the targets, or 0.
-            y: The targets, (n,), or None to draw them, around the intercept.
+        Without targets these are drawn, around the intercept, the mean of the targets or 0.
         """
         data = {"x": x, "sample": sample, "landmarks": landmarks, "intercept": intercept, "y": y}
         mean = intercept if y is None else y - self._deviations(data)

@@ -52,17 +52,12 @@ class ConditionRegression(NamedTuple):
     def section_parts(
         self, kernel: AbstractKernel, x: Float[Array, "m d"], coefficients: Float[Array, " m"]
     ) -> ConditionParts:
-        r"""Return what `errors` needs for values that differ from row to row.
+        r"""Return the parts of `errors` for values that differ from row to row.
 
         .. math:: v^{(i)}_j = \sum_m \alpha_m\, l(c_m, c_i)\, k(x_m, x_{u,j})
 
-        Args:
-            kernel: k, the kernel that is averaged.
-            x: The points :math:`x_m`, with conditions :math:`c_m`.
-            coefficients: :math:`\alpha`.
-
-        Returns:
-            The parts. With landmarks no matrix (n', m) is formed.
+        :math:`c_m` is the condition of the point :math:`x_m`, and k the kernel that is averaged. With landmarks no
+        matrix (n', m) is formed.
         """
         if self.landmarks is None:
             weights = self.condition_kernel(self.sample, x) * coefficients[None, :]

@@ -13,11 +13,9 @@ from kpp.typing import AnyArray
 
 
 class Sections(eqx.Module):
-    r"""Points at which a `Decomposed` kernel means a combination of the two parts, :math:`a_i f_0(x_i) + b_i g(x_i)`.
+    """Points at which a `Decomposed` kernel means a combination of the two parts, :math:`a_i f_0(x_i) + b_i g(x_i)`.
 
-    Args:
-        points: n points (n, d), possibly `Unprojected`.
-        weights: a and b, (n, 2).
+    The weights are a and b, and the points may be `Unprojected`.
     """
 
     points: AnyArray | Unprojected
@@ -33,13 +31,9 @@ class Decomposed(AbstractKernel):
 
     .. math:: k(x, x') = k_0(x, x') + k_g(x, x')
 
-    At `Sections` it is the covariance with :math:`a f_0 + b g`, so that a function
-    :math:`\sum_i a_i k_0(\cdot, x_i) + \sum_i b_i k_g(\cdot, x_i)`, in which each part has its own coefficients, is
-    spanned by sections of this kernel. For the baseline `Unprojected` points are ordinary points.
-
-    Args:
-        baseline: :math:`k_0`.
-        deviation: :math:`k_g`.
+    At `Sections` it is the covariance with :math:`a f_0 + b g`, so that a function :math:`\sum_i a_i k_0(\cdot, x_i) +
+    \sum_i b_i k_g(\cdot, x_i)`, in which each part has its own coefficients, is spanned by sections of this kernel. For
+    the baseline `Unprojected` points are ordinary points.
     """
 
     baseline: AbstractKernel

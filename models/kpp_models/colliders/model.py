@@ -3,7 +3,7 @@ r"""The shared part of collider regressions: the roles of the columns, the rows,
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -35,15 +35,15 @@ def feature_field(name: str, **options: Any) -> Any:
     return eqx.field(static=True, converter=lambda value: _as_features(value, name), **options)
 
 
-def word_field(name: str, words: Sequence[str]) -> Any:
-    """Return a static Equinox field that holds one of the given words, by default the first."""
+def _as_word(name: str, words: Sequence[str]) -> Callable[[object], str]:
+    """Return the converter of a field that holds one of the given words."""
 
     def convert(value: object) -> str:
         if value not in words:
             raise ValueError(f"`{name}` must be one of {tuple(words)}, got {value!r}")
         return str(value)
 
-    return eqx.field(static=True, converter=convert, default=words[0])
+    return convert
 
 
 def _as_features(features: object, name: str) -> tuple[int | str, ...]:
@@ -62,13 +62,9 @@ class _Fields:
     kernel: eqx.AbstractVar[AbstractKernel]
     condition_kernel: eqx.AbstractVar[AbstractKernel | None]
     condition_regularization: eqx.AbstractVar[Leaf | None]
-    baseline_kernel: eqx.AbstractVar[AbstractKernel | None]
     children: eqx.AbstractVar[tuple[int | str, ...]]
     spouses: eqx.AbstractVar[tuple[int | str, ...]]
     parents: eqx.AbstractVar[tuple[int | str, ...]]
-    projection: eqx.AbstractVar[str]
-    form: eqx.AbstractVar[str]
-    num_landmarks: eqx.AbstractVar[int | None]
 
 
 class AbstractColliderModel(_Fields, AbstractModel):
@@ -76,10 +72,17 @@ class AbstractColliderModel(_Fields, AbstractModel):
 
     .. math:: E[f(X) \mid X_2, X_3] = f_0(X_3) = E[Y \mid X_3], \qquad \text{that is} \quad E[g(X) \mid X_2, X_3] = 0
 
-    Subclasses have the fields above. Their data are ``x``, ``y``, ``sample``, the rows from which conditional
+    Subclasses have these and the fields above. Their data are ``x``, ``y``, ``sample``, the rows from which conditional
     expectations are estimated, ``landmarks``, the rows among them that Nyström's method uses, or None, and further
     entries of each subclass.
     """
+
+    projection: str = eqx.field(
+        static=True, converter=_as_word("projection", PROJECTIONS), default="space", kw_only=True
+    )
+    form: str = eqx.field(static=True, converter=_as_word("form", FORMS), default="product", kw_only=True)
+    baseline_kernel: AbstractKernel | None = eqx.field(default=None, kw_only=True)
+    num_landmarks: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     @classmethod
     def from_graph(
@@ -102,10 +105,9 @@ class AbstractColliderModel(_Fields, AbstractModel):
             ValueError: If a variable of the boundary is not among `columns`.
         """
         partition = collider_partition(graph, outcome)
-        return cls(
-            **{part: _locate(getattr(partition, part), columns) for part in ("children", "spouses", "parents")},
-            **fields,
-        )
+        names = ("children", "spouses", "parents")
+        parts: dict[str, Any] = {part: _locate(getattr(partition, part), columns) for part in names}
+        return cls(**parts, **fields)
 
     @property
     def condition(self) -> tuple[int | str, ...]:
@@ -232,13 +234,15 @@ class AbstractColliderModel(_Fields, AbstractModel):
     def _resolve(self: Model, schema: Schema) -> Model:
         """Put positions in place of the names of columns."""
         names = schema.feature_names
-        parts = {part: _locate(getattr(self, part), names) for part in ("children", "spouses", "parents")}
+        parts: dict[str, Any] = {
+            part: _locate(getattr(self, part), names) for part in ("children", "spouses", "parents")
+        }
         columns = {
             "kernel": self.children if self.form == "product" else tuple(range(len(names))),
             "condition_kernel": self.condition,
             "baseline_kernel": self.parents,
         }
-        kernels = {
+        kernels: dict[str, Any] = {
             field: resolve_features(getattr(self, field).on(seen), names).kernel
             for field, seen in columns.items()
             if getattr(self, field) is not None and seen

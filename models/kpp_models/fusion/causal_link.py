@@ -79,7 +79,6 @@ class CausalLink(eqx.Module):
     landmarks: Array | None = eqx.field(converter=_as_landmarks, default=None)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or the fields contradict each other."""
         check_kernel_fields(self)
         for name in ("noise_variance", "adjusting_noise_variance", "amplitude"):
             check_positive(getattr(self, name), name, infinity_allowed=False)

@@ -58,11 +58,7 @@ class SharedCovariance(dist.Distribution):
         super().__init__((), (self.covariance_matrix.shape[0], num_columns), validate_args=validate_args)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draw matrices, of shape (*sample_shape, N, q).
-
-        Raises:
-            NotImplementedError: If the amplitude is None, because it is then defined only for an observation.
-        """
+        """Draw matrices (*sample_shape, N, q), or raise NotImplementedError if the amplitude is None."""
         if self.amplitude is None:
             raise NotImplementedError("a fitted `amplitude` is one of observations; give a number to draw from it")
         factor = linalg.cholesky(self.amplitude * self.covariance_matrix, what="the covariance of the embedding")

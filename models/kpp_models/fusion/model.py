@@ -58,17 +58,7 @@ def example_data(rng_key: RngKey) -> tuple[Array, Array, Array, Array]:
 
 
 class AbstractChainModel(AbstractModel):
-    """The fields of every model of a chain of data sets, and the reading of its data.
-
-    Args:
-        links: The model of each data set of the chain: a `CausalLink`, or one per data set.
-        noise_variance: The variance of the targets' noise: a number or a prior.
-        amplitude: The factor of the kernel of the function from outcome to target: a number or a prior.
-        mean: The prior mean of this function, in units of the targets: a number or a prior.
-
-    Raises:
-        ValueError: If a number is not a scalar or out of range, or there are no links.
-    """
+    """The fields of every model of a chain of data sets, and the reading of its data; see `AbstractEffectModel`."""
 
     links: eqx.AbstractVar[tuple[CausalLink, ...]]
     noise_variance: eqx.AbstractVar[Leaf]
@@ -76,7 +66,6 @@ class AbstractChainModel(AbstractModel):
     mean: eqx.AbstractVar[Leaf]
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or there are no links."""
         check_positive(self.noise_variance, "noise_variance", infinity_allowed=False)
         check_non_negative(self.amplitude, "amplitude")
         if not self.links:
@@ -186,14 +175,10 @@ class AbstractEffectModel(AbstractChainModel):
         embeddings: Sequence[Data] | None = None,
         y: Float[Array, " M"] | None = None,
     ) -> None:
-        r"""The NumPyro model; its arguments are the data that `prepare` returns.
+        """The NumPyro model; its arguments are the data that `prepare` returns.
 
-        Args:
-            links: For each link its ``treatment`` (N, dx), ``outcome`` (N, dy) and ``adjusting`` (N, dz) or None.
-            mediators: :math:`\tilde y`, (M, dy).
-            embeddings: For each link the ``coordinates`` of its observations, (N, U) for U distinct outcomes; None
-                leaves their evidence out: outcomes themselves are not drawn by this model.
-            y: The targets, (M,), or None to draw them.
+        Outcomes themselves are not drawn by this model: without the coordinates of the observed embeddings, (N, U) for
+        U distinct outcomes, their evidence is left out. Without targets these are drawn.
         """
         model = replace_priors(self, draw_priors)
         gram = model._target_gram(mediators)

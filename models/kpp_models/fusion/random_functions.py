@@ -77,18 +77,11 @@ class RandomFunction(eqx.Module):
     r"""A random function by its mean and the parts of its covariance.
 
     .. math:: E f = \sum_i v_i\, \kappa(p_i, \cdot), \qquad
-        \mathrm{cov}_s f = c_s\, \kappa(y, y') - \kappa(y, P)\, A_s\, \kappa(P, y')
+            \mathrm{cov}_s f = c_s\, \kappa(y, y') - \kappa(y, P)\, A_s\, \kappa(P, y')
 
-    with :math:`\kappa` the kernel of a level. There is one part s for each source of data, in the order of the chain
-    from here on, and a last part for their interaction. The sum of the parts is a covariance; a single part need not be
-    one.
-
-    Args:
-        points: P, (n, d).
-        coefficients: v, (n,).
-        scales: c, (s,).
-        matrices: A, (s, n, n).
-        level: The level of :math:`\kappa`.
+    with :math:`\kappa` the kernel of a level, points P, coefficients v, scales c and matrices A. There is one part s
+    for each source of data, in the order of the chain from here on, and a last part for their interaction. The sum of
+    the parts is a covariance; a single part need not be one.
     """
 
     points: Float[Array, "n d"]
@@ -183,11 +176,7 @@ class Effect(eqx.Module):
 
     .. math:: E g(x) = \Phi(x)^\top w, \qquad \mathrm{cov}_s g = a_s F(x, x') - \Phi(x)^\top B_s \Phi(x')
 
-    Args:
-        intervention: What gives :math:`\Phi` and F.
-        coefficients: w, (N,).
-        scales: a, (s,).
-        matrices: B, (s, N, N).
+    The coefficients are w, the scales a, the matrices B; the intervention gives :math:`\Phi` and F.
     """
 
     intervention: Intervention

@@ -36,12 +36,7 @@ Sample = Mapping[str, Array]
 class _Regression(NamedTuple):
     r"""Gaussian-process regressions of several outputs that share a covariance, :math:`y = m + N(0, s (K + \lambda))`.
 
-    Attributes:
-        factor: The Cholesky factor of :math:`K + \lambda I`, (N, N).
-        coefficients: :math:`(K + \lambda I)^{-1} (Y - m)`, (N, d).
-        mean: m, the outputs' means, (1, d).
-        noise_variance: :math:`\lambda`.
-        amplitude: s.
+    The coefficients are :math:`(K + \lambda I)^{-1} (Y - m)`, and `factor` is the Cholesky factor of the matrix.
     """
 
     factor: Array
@@ -115,7 +110,6 @@ class SamplingEffect(AbstractChainModel):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the number of samples is too small."""
         check_count(count(self.num_samples, "num_samples", 2), "num_samples", 2)
 
     @classmethod
@@ -143,14 +137,10 @@ class SamplingEffect(AbstractChainModel):
     def numpyro_model(
         self, links: Sequence[Data], mediators: Float[Array, "M dy"], y: Float[Array, " M"] | None = None
     ) -> None:
-        r"""The NumPyro model; its arguments are the data that `prepare` returns.
+        """The NumPyro model; its arguments are the data that `prepare` returns.
 
-        Args:
-            links: For each link its ``treatment`` (N, dx), ``outcome`` (N, dy) and ``adjusting`` (N, dz) or None. The
-                outcomes are observed, under ``links.0.outcome`` and so on, and mediators of a front door under
-                ``links.0.adjusting``.
-            mediators: :math:`\tilde y`, (M, dy).
-            y: The targets, (M,), or None to draw them.
+        The outcomes are observed, under ``links.0.outcome`` and so on, and mediators of a front door under
+        ``links.0.adjusting``. Without targets these are drawn.
         """
         model = replace_priors(self, draw_priors)
         model._targets.numpyro_model(mediators, y)
@@ -200,11 +190,7 @@ class SamplingEffect(AbstractChainModel):
         return {"y": self._at(sample)._targets.draw_predictive(rng_key, {}, _target_data(data), data["mediators"])}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Raise TypeError: an average over samples is not a combination of kernel sections of the treatment.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Raise TypeError: an average over samples is not a combination of kernel sections of the treatment."""
         raise TypeError(
             "SamplingEffect is no function in an RKHS of the treatment; use kpp_models.BayesIMP, or `predict`"
         )

@@ -45,7 +45,6 @@ class GPMechanism(AbstractMechanism):
     loadings: Any = None
 
     def __check_init__(self) -> None:
-        """Check that Laplace's approximation takes the likelihood."""
         if not self.likelihood.log_concave:
             raise ValueError(f"`likelihood` must be log-concave, got {type(self.likelihood).__name__}")
 

@@ -22,13 +22,7 @@ Mechanism = TypeVar("Mechanism", bound="AbstractMechanism")
 
 
 class Inputs(NamedTuple):
-    """The direct causes of a variable, for n rows.
-
-    Attributes:
-        parents: For each parent its values, (n,).
-        hidden: For each hidden common cause of the variable and another one its values, (n,).
-        num_rows: n.
-    """
+    """The direct causes of a variable, for n rows: its parents, and hidden common causes of it and another variable."""
 
     parents: dict[str, Array]
     hidden: dict[str, Array]
@@ -41,12 +35,7 @@ class Inputs(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Rows whose variables are known, from which a mechanism knows its function.
-
-    Attributes:
-        inputs: The direct causes.
-        values: The values of the variable, (m,).
-    """
+    """Rows whose variables are known, from which a mechanism knows its function."""
 
     inputs: Inputs
     values: Float[Array, " m"]
@@ -124,18 +113,10 @@ def scalars_field(name: str, **options: Any) -> Any:
 
 
 def leaf_by_name(value: Any, names: tuple[str, ...], argument: str) -> dict[str, Leaf]:
-    """Return one number or prior for each name.
+    """Return one number or prior for each name, from one for all names, or a mapping from each name.
 
-    Args:
-        value: One for all names, or a mapping from each name.
-        names: The names.
-        argument: The name of the argument, for the message.
-
-    Returns:
-        The leaves by name.
-
-    Raises:
-        ValueError: If a name is missing or unknown, or a value is not one finite number or a prior for one.
+    Raises ValueError, which names the argument, if a name is missing or unknown, or a value is not one finite number or
+    a prior for one.
     """
     given = dict(value) if isinstance(value, Mapping) else dict.fromkeys(names, value)
     if set(given) != set(names):

@@ -15,19 +15,10 @@ from kpp.foundation.wording import named
 
 
 def read_columns(table: Any, names: Iterable[str], argument: str) -> dict[str, Array]:
-    """Read the columns of a table.
+    """Return the columns of a table with the allowed names, (n,) each, in its order; None has no columns.
 
-    Args:
-        table: A mapping from names to columns, a data frame, or None for no columns.
-        names: The names that are allowed.
-        argument: The name of the argument, for messages.
-
-    Returns:
-        The columns, (n,) each, in the order of the table.
-
-    Raises:
-        TypeError: If the table has no names.
-        ValueError: If a column has another name, is not one finite number per row, or columns differ in length.
+    Raises TypeError if the table has no names, and ValueError if a column has another name, is not one finite number
+    per row, or columns differ in length.
     """
     if table is None:
         return {}

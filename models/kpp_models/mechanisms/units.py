@@ -22,16 +22,7 @@ from kpp.typing import RngKey
 def draw_units(
     model: Any, rng_key: RngKey, posterior: object, columns: Mapping[str, Array], num_rows: int, do: Mapping[str, Any]
 ) -> xr.Dataset:
-    """Return `StructuralModel.draw`, for a table that has been read.
-
-    Args:
-        model: The structural model.
-        rng_key: A random key.
-        posterior: The draws.
-        columns: The columns of the table.
-        num_rows: The number of new rows.
-        do: The values of the variables that are set.
-    """
+    """Return `StructuralModel.draw` of new rows, for a table that has been read."""
     draws = _read_draws(model, posterior, columns)
     chains, num_draws = next(iter(draws.values())).shape[:2] if draws else (1, 1)
     actions = {name: _as_action(value, name, model.graph.nodes, num_rows) for name, value in do.items()}

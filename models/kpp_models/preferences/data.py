@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, as_points, as_targets, check_same_rows
@@ -15,6 +15,7 @@ from kpp.gp.toolkit import check_categories, code_columns, k_means_centres
 from kpp.kernels import AbstractKernel, Contextual, resolve_features
 from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import Matches, Rankings
+from kpp.preferences.toolkit import distinct_items
 from kpp.typing import Numbers, Points, RngKey
 
 
@@ -92,11 +93,7 @@ def plain_inputs(matches: Matches) -> Any:
 
 
 def check_same_items(x: Points, known: Points) -> None:
-    """Raise ValueError unless pairs, or items, have the same columns and contexts as those of the fit.
-
-    Raises:
-        ValueError: If they differ; the message shows both shapes.
-    """
+    """Raise ValueError unless pairs, or items, have the columns and contexts of those of the fit."""
     shapes = [[_without_size(leaf.shape[1:]) for leaf in jax.tree.leaves(part)] for part in (x, known)]
     if shapes[0] != shapes[1]:
         teams = len(shapes[1][0]) == 3
@@ -182,11 +179,6 @@ def _count(x: object, y: Numbers | None, ties: bool) -> Matches:
         raise ValueError("`y` must give the outcomes of the pairs `x`, 1 where the first item won and 0 where it lost")
     outcomes = as_targets(y)
     check_same_rows(pairs.shape[0], outcomes.shape[0], "x", "y")
-    items, numbers = _number(np.asarray(pairs))
+    items, numbers = distinct_items(pairs)
     tie = None if not ties else 0.0 if bool((np.asarray(outcomes) < 0).any()) else 0.5
     return Matches.create(items, numbers[:, 0], numbers[:, 1], np.asarray(outcomes), contexts, tie=tie)
-
-
-def _number(pairs: Float[np.ndarray, "m 2 d"]) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
-    items, numbers = np.unique(pairs.reshape(-1, pairs.shape[2]), axis=0, return_inverse=True)
-    return items, numbers.reshape(-1, 2)

@@ -1,6 +1,6 @@
 r"""Kernel ridge and logistic regression of the outcomes of many matches between fewer items."""
 
-# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
@@ -19,7 +19,7 @@ from kpp.foundation.validation import count, warn_if_float32
 from kpp.functions import RKHSFunction
 from kpp.gp import AbstractPointwiseLikelihood, BinomialLikelihood, GaussianLikelihood, condition, scalar_field
 from kpp.gp.toolkit import check_kernel_fits, normal_log_density, refuse_priors_in, step_size
-from kpp.inference import AbstractModel, ConvergenceError, Data, Fit
+from kpp.inference import AbstractModel, ConvergenceError, Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
 from kpp.kernels.toolkit import check_kernel_fields, check_positive
@@ -55,11 +55,12 @@ def _count_field(name: str, *, default: int) -> Any:
 class AbstractPreferenceMachine(AbstractModel):
     r"""A regularized regression g of the outcomes of matches, solved by linear systems with matrices of items.
 
-    A final class has the fields below, computes the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)`, and
+    A final class computes the coefficients of :math:`g = \sum_i \alpha_i k_E(\cdot, p_i)`, and
     says of which Gaussian process and which likelihood g is the mode.
 
-    `fit` gives one chain of one draw under every inference. Its data hold the coefficients, so that predictions need no
-    further solution. `predict` takes pairs (p, 2, d), a tuple of them with contexts (p, c), or
+    `fit` takes matches like `AbstractPreferenceModel`, and gives one chain of one draw under every inference; it raises
+    `kpp.inference.ConvergenceError` if the iterations do not converge. Its data hold the coefficients, so that
+    predictions need no further solution. `predict` takes pairs (p, 2, d), a tuple of them with contexts (p, c), or
     `kpp.preferences.Matches`; it gives ``mean``, which is g, and ``probability``.
 
     The pointwise log likelihood is leave-one-out, with one term per pair (and context). It needs a matrix with a row
@@ -67,35 +68,16 @@ class AbstractPreferenceMachine(AbstractModel):
     log_likelihood is left out, and `select` or matches that are held out score the fit.
     """
 
-    kernel: eqx.AbstractVar[AbstractKernel]
-    regularization: eqx.AbstractVar[Leaf]
-    preconditioner_rank: eqx.AbstractVar[int]
-    max_steps: eqx.AbstractVar[int]
+    kernel: AbstractKernel
+    regularization: Leaf = scalar_field("regularization")
+    preconditioner_rank: int = _count_field("preconditioner_rank", default=400)
+    max_steps: int = _count_field("max_steps", default=1000)
 
     def __check_init__(self) -> None:
-        """Raise an error if a leaf is a prior, the regularization is not positive, or the kernel is of another kind."""
         check_kernel_fields(self)  # before the kernel is read as a sum of terms
         refuse_priors_in(self, "kpp_models.PreferenceGP")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         preference_terms(self.kernel)
-
-    def fit(self, rng_key: RngKey, x: Any, y: Any = None, **options: Any) -> Fit:
-        """Fit the model to matches.
-
-        Args:
-            rng_key: A JAX random key.
-            x: `kpp.preferences.Matches`; or one pair per match, (N, 2, d), possibly in a tuple with contexts (N, c).
-            y: None with `Matches`; with pairs 1 if the first item won, 0 if it lost, .5 for a tie.
-            **options: ``inference`` and ``num_prior_samples``, as for every model.
-
-        Returns:
-            The fit.
-
-        Raises:
-            ValueError: If the data are invalid, do not fit the kernel, or have too many different contexts.
-            kpp.inference.ConvergenceError: If the iterations do not converge.
-        """
-        return super().fit(rng_key, x, y, **options)
 
     def select(
         self: Machine,
@@ -201,25 +183,15 @@ class AbstractPreferenceMachine(AbstractModel):
     ) -> None:
         """The NumPyro model: the Gaussian process whose mode is the fit; it has no latent site.
 
-        Args:
-            items: The items, (n, d).
-            pairs: The item numbers of each pair, (m, 2).
-            contexts: The different contexts, (c, f), or None.
-            context_numbers: The number of the context of each pair, (m,), or None.
-            trials: The number of matches of each pair, (m,).
-            coefficients: The fit, (m,); it has no effect here.
-            y: `observations`, or None to draw them.
+        Its arguments are the data that `prepare` returns. The coefficients have no effect; without `observations` these
+        are drawn.
         """
         kernel, likelihood = self.process(trials)
         points = ItemFunction(kernel, items, pairs, coefficients, contexts, context_numbers)
         numpyro.sample("y", PairMarginal(points, likelihood), obs=y)
 
     def item_function(self, data: Data) -> ItemFunction:
-        """Return g as a function that is fast to evaluate at many pairs.
-
-        Args:
-            data: The data of a fit, `kpp.Fit.data`.
-        """
+        """Return g, from the data of a fit, as a function that is fast to evaluate at many pairs."""
         names = ("items", "pairs", "coefficients", "contexts", "context_numbers")
         return ItemFunction(self.kernel, *(data[name] for name in names))
 
@@ -296,13 +268,8 @@ class PreferenceRidge(AbstractPreferenceMachine):
         TypeError: If a leaf is a prior, or the kernel is not a sum of preferential kernels.
     """
 
-    kernel: AbstractKernel
-    regularization: Leaf = scalar_field("regularization")
-    preconditioner_rank: int = _count_field("preconditioner_rank", default=400)
-    max_steps: int = _count_field("max_steps", default=1000)
-
     @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple["PreferenceRidge", Array, Array]]:
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[PreferenceRidge, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
         pairs, y = example_matches(rng_key)
         yield cls(GeneralizedPreferential(RBF(0.8) + 0.5), regularization=0.02), pairs, y
@@ -372,13 +339,8 @@ class PreferenceLogistic(AbstractPreferenceMachine):
         Rasmussen and Williams (2006), algorithm 3.1.
     """
 
-    kernel: AbstractKernel
-    regularization: Leaf = scalar_field("regularization")
-    preconditioner_rank: int = _count_field("preconditioner_rank", default=400)
-    max_steps: int = _count_field("max_steps", default=1000)
-
     @classmethod
-    def examples(cls, rng_key: RngKey) -> Iterator[tuple["PreferenceLogistic", Array, Array]]:
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[PreferenceLogistic, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
         pairs, y = example_matches(rng_key)
         yield cls(GeneralizedPreferential(RBF(0.8)) + Preferential(RBF(0.7)), regularization=0.02), pairs, y

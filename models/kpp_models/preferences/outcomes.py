@@ -38,12 +38,7 @@ LIKELIHOODS = {
 
 
 class Outcomes(eqx.Module):
-    """The law of the outcome of a match given the latent preference.
-
-    Args:
-        likelihood: A name of `LIKELIHOODS`.
-        tie_width: t, at least 0, for the ordinal likelihoods; None for the others.
-    """
+    """The law of the outcome of a match given the latent preference, with the width t of ties where there are ties."""
 
     likelihood: str = eqx.field(static=True)
     tie_width: Any = None
@@ -76,13 +71,8 @@ class Outcomes(eqx.Module):
     def predict(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> dict[str, Float[Array, " n"]]:
         r"""Return the probabilities of outcomes for :math:`g \sim N(\mu, v)`, elementwise.
 
-        Args:
-            mean: :math:`\mu`, of shape (n,).
-            variance: v, of shape (n,).
-
-        Returns:
-            ``probability``, of a win plus half the probability of a tie, so that the values of both sides of a match
-            sum to 1; and ``probability_tie``, if the likelihood has ties.
+        They are ``probability``, of a win plus half the probability of a tie, so that the values of both sides of a
+        match sum to 1; and ``probability_tie``, if the likelihood has ties.
         """
         if not self.has_ties:
             return {"probability": _chance(self.link, mean, variance)}
@@ -103,15 +93,10 @@ class Outcomes(eqx.Module):
 
 
 class OutcomeLikelihood(AbstractPointwiseLikelihood):
-    r"""The likelihood of the matches of m pairs, one latent preference each.
+    r"""The likelihood of the matches of m pairs, one latent preference each; y holds wins, ties and losses, (m, 3).
 
     .. math:: \log p(w, t, l \mid g) = \log \frac{(w + t + l)!}{w!\, t!\, l!} + w \log P_\text{win}(g)
-        + t \log P_\text{tie}(g) + l \log P_\text{win}(-g)
-
-    Args:
-        y: Wins, ties and losses, of shape (m, 3), or None.
-        outcomes: The law of one match.
-        trials: The number of matches of every pair, (m,), for draws of counts.
+            + t \log P_\text{tie}(g) + l \log P_\text{win}(-g)
     """
 
     per_observation: ClassVar[tuple[str, ...]] = ("y", "trials")

@@ -29,13 +29,7 @@ _MAX_CONTEXTS = 100  # the most different contexts, and features of contexts: ea
 
 
 class _Term(eqx.Module):
-    r"""One term of the kernel.
-
-    Args:
-        factor: F, (n, q), of orthogonal columns, the largest first.
-        contexts: :math:`\Phi^\top`, (s, m), of orthogonal rows, or None without contexts.
-        has_utility: Whether the kernel is the preferential one.
-    """
+    r"""One term of the kernel: F, (n, q), of orthogonal columns, the largest first, and :math:`\Phi^\top`, (s, m)."""
 
     factor: Float[Array, "n q"]
     contexts: Float[Array, "s m"] | None
@@ -77,12 +71,7 @@ class _Term(eqx.Module):
 
 
 class PairGram(eqx.Module):
-    r"""The Gram matrix of a preference kernel at m pairs of n items, as an operator.
-
-    Args:
-        pairs: The item numbers of each pair, (m, 2).
-        terms: The terms of the kernel.
-    """
+    """The Gram matrix of a preference kernel at m pairs of n items, as an operator."""
 
     pairs: Int[Array, "m 2"]
     terms: tuple[_Term, ...]
@@ -120,19 +109,13 @@ class PairGram(eqx.Module):
         return total
 
     def leading_features(self, count: int) -> Float[Array, "m r"]:
-        r"""Return features :math:`\Psi` with :math:`\Psi \Psi^\top` near the Gram matrix. Not traceable by JAX.
+        r"""Return features :math:`\Psi` with :math:`\Psi \Psi^\top` near the Gram matrix, at most `count` of each term.
 
-        For the generalized preferential kernel they are
-        :math:`\psi_{jl}(a, b) = F_{aj} F_{bl} - F_{bj} F_{al}` for the pairs of columns of largest
-        :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items. With contexts they are products
-        with a column of :math:`\Phi`, and so are the eigenvalues. The remainder is positive semi-definite; without
-        contexts its eigenvalues are at most the largest omitted product.
-
-        Args:
-            count: The largest number of features of each term.
-
-        Returns:
-            The features, (m, r).
+        For the generalized preferential kernel they are :math:`\psi_{jl}(a, b) = F_{aj} F_{bl} - F_{bj} F_{al}` for the
+        pairs of columns of largest :math:`|F_j|^2 |F_l|^2`, the eigenvalues of the kernel among all pairs of items.
+        With contexts they are products with a column of :math:`\Phi`, and so are the eigenvalues. The remainder is
+        positive semi-definite; without contexts its eigenvalues are at most the largest omitted product. Not traceable
+        by JAX.
         """
         pairs = np.asarray(self.pairs)
         return jax.device_put(np.concatenate([term.leading_features(pairs, count) for term in self.terms], axis=1))

@@ -54,11 +54,7 @@ class PairMarginal(dist.Distribution):
         return jax.lax.map(self._draw, keys).reshape(*sample_shape, -1)
 
     def log_prob(self, value: AnyArray, intermediates: object = None) -> Array:
-        """Return the evidence of one vector of observations, (m,).
-
-        Raises:
-            ValueError: If there are too many pairs.
-        """
+        """Return the evidence of one vector of observations, (m,), or raise ValueError if there are too many pairs."""
         kernel, points = self.pairs.kernel, self.pairs.points
         if not has_evidence(kernel, points):
             raise ValueError(

@@ -75,19 +75,11 @@ class PairSolver(eqx.Module):
         return _multiply(self.gram, vector) / self.ridge
 
     def solve(self, root: Float[Array, " m"], right: Float[Array, " m"], tolerance: float) -> Float[Array, " m"]:
-        r"""Return :math:`\beta = (I + R K_E R / \rho)^{-1} b`. Not traceable by JAX.
+        r"""Return :math:`\beta = (I + R K_E R / \rho)^{-1} b` for the roots r of the weights. Not traceable by JAX.
 
-        Args:
-            root: r, the roots of the weights, (m,).
-            right: b, (m,).
-            tolerance: The largest entry of the residual and of the last change, for a right-hand side of largest
-                entry 1; in float32 it is at least 1e-5.
-
-        Returns:
-            The solution, (m,).
-
-        Raises:
-            kpp.inference.ConvergenceError: If the iterations do not converge within `max_steps`.
+        The tolerance is for the largest entry of the residual and of the last change, for a right-hand side of largest
+        entry 1; in float32 it is at least 1e-5. Raises `kpp.inference.ConvergenceError` if the iterations do not
+        converge.
         """
         tolerance = max(tolerance, 100 * float(jnp.finfo(right.dtype).eps))
         value, steps, residual = _solve(

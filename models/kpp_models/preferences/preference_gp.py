@@ -2,43 +2,35 @@ r"""Gaussian processes of preferences between items: from matches to the probabi
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import count, one_of, warn_if_float32
-from kpp.gp import AbstractGPModel, LaplaceMarginal, condition, condition_on_values, replace_priors
+from kpp.gp import AbstractGPModel, replace_priors
 from kpp.gp.toolkit import (
     INDUCING,
     WHITENED,
     ConditionedProcess,
     LatentObservations,
-    LatentParts,
     check_kernel_fits,
-    inducing_features,
-    observe_inducing,
-    observe_sampled,
     optional_scalar_field,
-    prior_covariance,
-    prior_factor,
 )
-from kpp.inference import NUTS, Data, Fit, Laplace
+from kpp.inference import Data, Fit
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential, check_non_negative
 from kpp.kernels.toolkit import check_positive
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
+from kpp_models.preferences.choose_latent import choose_latent
 from kpp_models.preferences.data import (
     check_same_items,
     example_matches,
@@ -51,11 +43,10 @@ from kpp_models.preferences.data import (
 )
 from kpp_models.preferences.outcomes import LIKELIHOODS, OutcomeLikelihood, Outcomes
 from kpp_models.tables.inducing import check_minibatch
+from kpp_models.tables.latent_gp import condition_process
+from kpp_models.tables.numpyro_functions import LATENTS, observe_process
 
 Model = TypeVar("Model", bound="AbstractPreferenceModel")
-Latent = TypeVar("Latent", bound=Any)  # a model with the field `latent`
-
-LATENTS = ("laplace", "sample", "inducing")
 
 
 class AbstractPreferenceModel(AbstractGPModel):
@@ -109,7 +100,6 @@ class AbstractPreferenceModel(AbstractGPModel):
         r""":math:`k_E`, the covariance of g; law: it changes its sign where the items of one pair are exchanged."""
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a name is unknown, or a number is out of range or does not belong to the names."""
         one_of(self.likelihood, "likelihood", LIKELIHOODS)
         one_of(self.latent, "latent", (None, *LATENTS))
         if LIKELIHOODS[self.likelihood][1] != (self.tie_width is not None):
@@ -168,31 +158,10 @@ class AbstractPreferenceModel(AbstractGPModel):
         return read_pairs(x, schema)
 
     def numpyro_model(self, x: Any, trials: Any, inducing: Any, y: Any = None) -> None:
-        """The NumPyro model; `prepare` returns its arguments.
-
-        Args:
-            x: The pairs, (m, 2, d), or a tuple of them with contexts (m, c).
-            trials: The number of matches of each pair, (m,).
-            inducing: The inducing pairs, or None.
-            y: Wins, ties and losses, (m, 3), or None to draw them.
-        """
+        """The NumPyro model; `prepare` returns its arguments, and without counts of outcomes (m, 3) these are drawn."""
         model = replace_priors(self, draw_priors)
-        kernel, num_pairs = model.pair_kernel, jnp.shape(trials)[0]
-        likelihood = OutcomeLikelihood(None, model.outcomes, trials)
-        if model.latent in (None, "laplace"):
-            law = LaplaceMarginal(0.0, prior_covariance(kernel, x), likelihood, whitened=WHITENED)
-            numpyro.sample("y", law, obs=y)
-            return
-        if model.latent == "sample":
-            observe_sampled(likelihood, lambda white: prior_factor(kernel.gram(x)) @ white, (num_pairs,), y)
-            return
-
-        def parts(rows: Array) -> LatentParts:
-            _, features, rest = inducing_features(kernel, inducing, jax.tree.map(lambda leaf: leaf[rows], x))
-            return LatentParts(0.0, features, rest)
-
-        shape = jax.tree.leaves(inducing)[0].shape[:1]
-        observe_inducing(likelihood, parts, shape, num_pairs, y, model.minibatch)
+        kernel, likelihood = model.pair_kernel, OutcomeLikelihood(None, model.outcomes, trials)
+        observe_process(x, y, kernel, likelihood, 0.0, model.latent, inducing, model.minibatch)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the posterior of g.
@@ -202,12 +171,8 @@ class AbstractPreferenceModel(AbstractGPModel):
         approximation, and the pointwise log likelihood is leave-one-out by the Laplace cavity.
         """
         model = self.at(sample)
-        kernel, likelihood = model.pair_kernel, model._likelihood(data)
-        if WHITENED in sample:
-            return condition_on_values(kernel, data["x"], sample[WHITENED], likelihood)
-        if INDUCING in sample:
-            return condition_on_values(kernel, data["inducing"], sample[INDUCING], likelihood, observed=data["x"])
-        return condition(kernel, data["x"], likelihood)
+        likelihood = model._likelihood(data)
+        return condition_process(sample, data["x"], model.pair_kernel, likelihood, inducing=data["inducing"])
 
     def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
         """Return the moments of g and the probabilities of outcomes at p pairs; see `AbstractModel.predictive`."""
@@ -327,15 +292,3 @@ class PGP(AbstractPreferenceModel):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PGP, Array, Array]]:
         """Yield a model with pairs and outcomes for the conformance suite."""
         yield cls(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=5), *example_matches(rng_key)
-
-
-def choose_latent(model: Latent, options: dict[str, Any]) -> tuple[Latent, dict[str, Any]]:
-    """Return a model whose `latent` goes with the inference, and options of `fit` with the inference to use.
-
-    By default NUTS samples the latent values, and Laplace's approximation is corrected by importance weights.
-    """
-    inference = options.get("inference")
-    if isinstance(inference, Laplace) and inference.importance is None and model.latent in (None, "laplace"):
-        options = {**options, "inference": dataclasses.replace(inference, importance=True)}
-    samples = inference is None or isinstance(inference, NUTS)
-    return (dataclasses.replace(model, latent="sample") if model.latent is None and samples else model), options

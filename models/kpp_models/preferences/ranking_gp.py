@@ -24,9 +24,9 @@ from kpp.preferences import Rankings
 from kpp.priors import is_prior
 from kpp.priors import sample as draw_priors
 from kpp.typing import Points, RngKey
+from kpp_models.preferences.choose_latent import choose_latent
 from kpp_models.preferences.data import check_same_items, refuse_codes, resolve_names
 from kpp_models.preferences.plackett_luce import PlackettLuce
-from kpp_models.preferences.preference_gp import choose_latent
 from kpp_models.preferences.ranking_laplace import (
     RankingMarginal,
     RankingObservations,
@@ -86,7 +86,6 @@ class RankingGP(AbstractGPModel):
     latent: str | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the name is unknown."""
         one_of(self.latent, "latent", (None, *LATENTS))
 
     def fit(self, rng_key: RngKey, x: Any, y: Any = None, **options: Any) -> Fit:
@@ -135,14 +134,7 @@ class RankingGP(AbstractGPModel):
         return items, contexts
 
     def numpyro_model(self, x: Any, candidates: Any, num_ranked: Any, y: Any = None) -> None:
-        """The NumPyro model; `prepare` returns its arguments.
-
-        Args:
-            x: The items, (n, d), or a tuple of items and contexts (n, c).
-            candidates: The item numbers of each set, (m, L), -1 beyond their number.
-            num_ranked: How many items of each set are in order, (m,).
-            y: The positions of the ranked items among the candidates, (m, R), or None to draw them.
-        """
+        """The NumPyro model; `prepare` returns its arguments, and without orders (m, R) these are drawn."""
         model = replace_priors(self, draw_priors)
         covariance = model.kernel.gram(x)
         num_places = candidates.shape[1] - 1 if y is None else y.shape[1]

@@ -30,13 +30,7 @@ _NUM_POINTS = 512  # of quasi-Monte Carlo
 
 
 class UtilityMode(NamedTuple):
-    """The mode of the utilities.
-
-    Attributes:
-        coefficients: a, (n,).
-        utilities: The mode K a, (n,).
-        curvature: W, (n, n).
-    """
+    """The mode K a of the utilities, by the coefficients a, with the curvature W."""
 
     coefficients: Float[Array, " n"]
     utilities: Float[Array, " n"]
@@ -103,16 +97,8 @@ def held_out_log_density(
     r"""Return the log probability of each ranking given all others, by the Laplace cavity of its items.
 
     With the posterior covariance :math:`\Sigma` of the items of ranking i, its gradient g and its curvature W, the
-    cavity is :math:`N(\hat f - C g, C)` with :math:`C = (I - \Sigma W)^{-1} \Sigma`. The expectation of the probability
-    is computed by quasi-Monte Carlo with 512 points.
-
-    Args:
-        law: The law, with the orders.
-        utilities: The posterior mode, (n,).
-        covariance: The posterior covariance of the n items, (n, n).
-
-    Returns:
-        The log probabilities, (m,).
+    cavity is :math:`N(\hat f - C g, C)` with :math:`C = (I - \Sigma W)^{-1} \Sigma`, :math:`\hat f` being the posterior
+    mode. The expectation of the probability is computed by quasi-Monte Carlo with 512 points.
     """
     present, sets = law.candidates >= 0, law.utilities(utilities)
     slopes = jax.grad(lambda sets: jnp.sum(law.log_density_of_sets(sets)))(sets)
@@ -194,13 +180,7 @@ class RankingMarginal(dist.Distribution):
 
 
 class RankingObservations(dist.Distribution):
-    """The orders of m sets of items whose utilities are known.
-
-    Args:
-        utilities: The utilities of the n items, (n,).
-        law: The law of the orders, without them.
-        validate_args: As for every NumPyro distribution.
-    """
+    """The orders of m sets of items whose utilities are known."""
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.integer_greater_than(-2), 1)

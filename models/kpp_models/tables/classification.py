@@ -14,19 +14,16 @@ from numpyro import distributions as dist
 from kpp.data.labels import classes_field, read_labels
 from kpp.data.tables import Schema
 from kpp.foundation.validation import one_of
-from kpp.gp import AbstractGPModel, BernoulliLikelihood, read_data
-from kpp.gp.toolkit import LINKS, ConditionedProcess, check_mean_fits, example_points, mean_field
+from kpp.gp import BernoulliLikelihood
+from kpp.gp.toolkit import LINKS, example_points, mean_field
 from kpp.inference import Data
-from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel
-from kpp.kernels.toolkit import point_rows
-from kpp.typing import Leaf, RngKey
-from kpp_models.tables.generalized_gp import LATENTS, generalized_posterior, latent_dims
-from kpp_models.tables.gp_classification import gp_classification
-from kpp_models.tables.inducing import ADVICE, check_inducing, check_minibatch, number_of_inducing, with_inducing_points
+from kpp.typing import RngKey
+from kpp_models.tables.latent_gp import AbstractLatentGP
+from kpp_models.tables.numpyro_functions import gp_classification
 
 
-class GPClassification(AbstractGPModel):
+class GPClassification(AbstractLatentGP):
     r"""Gaussian-process classification into two classes.
 
     .. math:: p(y_i = 1 \mid f) = \sigma(f(x_i)), \qquad f \sim GP(m, k)
@@ -67,19 +64,11 @@ class GPClassification(AbstractGPModel):
     mean: Any = mean_field(default=0.0)
     link: str = eqx.field(static=True, default="logit")
     latent: str = eqx.field(static=True, default="laplace")
-    num_inducing: int | None = eqx.field(static=True, default=None)
-    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
-    learn_inducing: bool = eqx.field(static=True, default=False)
-    minibatch: int | None = eqx.field(static=True, default=None)
-    seed: int = eqx.field(static=True, default=0)
+    minibatch: int | None = eqx.field(static=True, default=None, kw_only=True)
     classes: tuple[Any, Any] | None = classes_field()
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a name is unknown, or inducing points or a minibatch do not go with `latent`."""
         one_of(self.link, "link", LINKS)
-        one_of(self.latent, "latent", LATENTS)
-        check_inducing(self)
-        check_minibatch(self.minibatch, self.latent)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPClassification, Array, Array]]:
@@ -93,35 +82,18 @@ class GPClassification(AbstractGPModel):
 
     def prepare(self, x: object, y: object) -> tuple[GPClassification, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        model, data, schema = read_data(
-            self,
-            x,
-            y,
-            lambda y, name: read_labels(y, self.classes, name)[0],
-            by_features=self.latent == "laplace",
-            num_inducing=number_of_inducing(self),
-            advice=ADVICE,
-        )
-        check_mean_fits(self.mean, data["x"])
-        model = dataclasses.replace(model, classes=read_labels(y, self.classes)[1])
-        return with_inducing_points(model, data["x"]), data, schema
+        model, data, schema = self.read_rows(x, y, lambda y, name: read_labels(y, self.classes, name)[0])
+        return dataclasses.replace(model, classes=read_labels(y, self.classes)[1]), data, schema
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
         """The NumPyro model: `gp_classification` with these fields."""
         gp_classification(x, y, self.kernel, self.mean, self.link, self.latent, self.inducing_points, self.minibatch)
 
-    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
-        """Return the posterior of the latent function; see `generalized_posterior`."""
-        model, likelihood = self.at(sample), BernoulliLikelihood(data["y"], self.link)
-        return generalized_posterior(
-            sample, data, model.kernel, likelihood, model.mean, self.latent, model.inducing_points
-        )
+    def observed(self, data: Data) -> BernoulliLikelihood:
+        """Return the likelihood of the labels."""
+        return BernoulliLikelihood(data["y"], self.link)
 
     @property
     def positive_class(self) -> Any:
         """The second class."""
         return None if self.classes is None else self.classes[1]
-
-    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the latent values and of the inducing points."""
-        return latent_dims()

@@ -11,32 +11,17 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.data.tables import Schema
-from kpp.foundation.validation import check_type, one_of
-from kpp.gp import (
-    AbstractGPModel,
-    AbstractPointwiseLikelihood,
-    NegativeBinomialLikelihood,
-    PoissonLikelihood,
-    StudentTLikelihood,
-    read_data,
-)
-from kpp.gp.toolkit import AbstractCountLikelihood, ConditionedProcess, check_mean_fits, example_points, mean_field
+from kpp.foundation.validation import check_type
+from kpp.gp import AbstractPointwiseLikelihood, NegativeBinomialLikelihood, PoissonLikelihood, StudentTLikelihood
+from kpp.gp.toolkit import AbstractCountLikelihood, example_points, mean_field
 from kpp.inference import Data
-from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel
-from kpp.kernels.toolkit import point_rows
-from kpp.typing import Leaf, RngKey
-from kpp_models.tables.generalized_gp import LATENTS, generalized_gp, generalized_posterior, latent_dims
-from kpp_models.tables.inducing import (
-    ADVICE,
-    check_inducing,
-    check_minibatch,
-    number_of_inducing,
-    with_inducing_points,
-)
+from kpp.typing import RngKey
+from kpp_models.tables.latent_gp import AbstractLatentGP
+from kpp_models.tables.numpyro_functions import generalized_gp
 
 
-class GeneralizedGP(AbstractGPModel):
+class GeneralizedGP(AbstractLatentGP):
     r"""A Gaussian process whose observations have any likelihood of one latent value.
 
     .. math:: y_i \sim p(y_i \mid f(x_i)), \qquad f \sim GP(m, k)
@@ -76,23 +61,15 @@ class GeneralizedGP(AbstractGPModel):
     likelihood: AbstractPointwiseLikelihood
     mean: Any = mean_field(default=0.0)
     latent: str = eqx.field(static=True, default="laplace")
-    num_inducing: int | None = eqx.field(static=True, default=None)
-    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
-    learn_inducing: bool = eqx.field(static=True, default=False)
-    minibatch: int | None = eqx.field(static=True, default=None)
-    seed: int = eqx.field(static=True, default=0)
+    minibatch: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise an error if the likelihood, inducing points or a minibatch do not go with `latent`."""
         check_type(self.likelihood, "likelihood", ("AbstractPointwiseLikelihood",))
-        one_of(self.latent, "latent", LATENTS)
         if self.latent == "laplace" and not self.likelihood.log_concave:
             raise ValueError(
                 f"latent='laplace' needs a log-concave likelihood, got {type(self.likelihood).__name__}; use "
                 "latent='inducing' or latent='sample'"
             )
-        check_inducing(self)
-        check_minibatch(self.minibatch, self.latent)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GeneralizedGP, Array, Array]]:
@@ -125,17 +102,8 @@ class GeneralizedGP(AbstractGPModel):
                 raise ValueError(f"`exposure` must be None for {type(likelihood).__name__}, which has none")
             likelihood = likelihood.with_exposure(exposure)
             known = {"exposure": likelihood.exposure}
-        model, data, schema = read_data(
-            self,
-            x,
-            y,
-            likelihood.read_targets,
-            by_features=self.latent == "laplace",
-            num_inducing=number_of_inducing(self),
-            advice=ADVICE,
-        )
-        check_mean_fits(self.mean, data["x"])
-        return with_inducing_points(model, data["x"]), data | known, schema
+        model, data, schema = self.read_rows(x, y, likelihood.read_targets)
+        return model, data | known, schema
 
     def numpyro_model(
         self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None, exposure: Float[Array, " n"] | None = None
@@ -144,17 +112,9 @@ class GeneralizedGP(AbstractGPModel):
         likelihood = self._with_exposure(self.likelihood, exposure)
         generalized_gp(x, y, self.kernel, likelihood, self.mean, self.latent, self.inducing_points, self.minibatch)
 
-    def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
-        """Return the posterior of f; see `generalized_posterior`."""
-        model = self.at(sample)
-        likelihood = self._with_exposure(model.likelihood, data.get("exposure")).observe(data["y"])
-        return generalized_posterior(
-            sample, data, model.kernel, likelihood, model.mean, self.latent, model.inducing_points
-        )
-
-    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the latent values and of the inducing points."""
-        return latent_dims()
+    def observed(self, data: Data) -> AbstractPointwiseLikelihood:
+        """Return the likelihood of the observations."""
+        return self._with_exposure(self.likelihood, data.get("exposure")).observe(data["y"])
 
     @staticmethod
     def _with_exposure(likelihood: AbstractPointwiseLikelihood, exposure: Array | None) -> AbstractPointwiseLikelihood:

@@ -48,11 +48,9 @@ class Selection(Generic[Model]):
 
 @dataclasses.dataclass(frozen=True)
 class Grid(Generic[Model]):
-    """All combinations of values for some leaves of a model, the entries.
+    """All combinations of values for some leaves of a model of numbers, the entries.
 
-    Args:
-        model: A model of numbers only.
-        values: For each path of a leaf the values to try, of shape (g,) or (g, *shape of the leaf).
+    For each path of a leaf there are the values to try, (g,) or (g, *shape of the leaf).
     """
 
     model: Model
@@ -62,9 +60,8 @@ class Grid(Generic[Model]):
     def read(cls, model: Model, grid: Mapping[str, Any]) -> Grid[Model]:
         """Read a grid; numbers are used for all entries of a leaf that is an array.
 
-        Raises:
-            ValueError: If a path does not lead to a leaf of the model, or values are missing, have the wrong shape, or
-                are impossible, such as a negative lengthscale.
+        Raises ValueError if a path does not lead to a leaf of the model, or values are missing, have the wrong shape,
+        or are impossible, such as a negative lengthscale.
         """
         values = _read_grid(model, grid)
         for path, column in values.items():
@@ -90,17 +87,10 @@ class Grid(Generic[Model]):
         ]
 
     def choose(self, scores: np.ndarray, name: str, further: Mapping[str, Any] | None = None) -> Selection[Model]:
-        """Return the entry with the lowest score.
+        """Return the entry with the lowest score, NaN being the worst; raise ValueError if every score is NaN.
 
-        Args:
-            scores: The score of each entry, lower is better, with an axis for each of the values in `further`; NaN is
-                the worst.
-            name: The name of the score.
-            further: Values of fields that are not leaves, by name. The best is among the chosen values, but it is not
-                put into the model.
-
-        Raises:
-            ValueError: If every score is NaN.
+        The scores have an axis for each of the values in `further`, by name of fields that are not leaves. The best of
+        them is among the chosen values, but it is not put into the model.
         """
         import xarray as xr
 
@@ -148,19 +138,10 @@ def select_from_grid(
 def search_grid(
     model: Model, grid: Mapping[str, Any], score: Callable[[Mapping[str, Array]], Any], name: str, *, threads: int = 1
 ) -> Selection[Model]:
-    """Try all combinations of values for some leaves of a model and keep the best, by a score that is not compiled.
+    """Do what `select_from_grid` does, by a score that is not compiled, with several combinations at a time.
 
-    Args:
-        model: A model of numbers only.
-        grid: As for `select_from_grid`.
-        score: The score of one combination, which maps the paths of the grid to values; a number, lower is better. NaN
-            means that there is none. `put_values` puts the values into the model.
-        name: The name of the score, for the result and the progress bar.
-        threads: How many combinations are scored at the same time.
-
-    Raises:
-        ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every
-            score is NaN.
+    The score takes one combination, which maps the paths of the grid to values, and returns a number, or NaN if there
+    is none; `put_values` puts the values into the model.
     """
     read = Grid.read(model, grid)
 

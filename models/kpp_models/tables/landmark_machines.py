@@ -1,6 +1,6 @@
 r"""Kernel ridge and logistic regression with landmarks, for tables of millions of rows that are read in blocks."""
 
-# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
+from __future__ import annotations
 
 import dataclasses
 import functools
@@ -90,24 +90,35 @@ class _Rows(NamedTuple):
                 yield sections, jnp.asarray(targets), jnp.asarray(fitted)
                 bar.update()
 
-    def sum(self, sums: Callable[["_Rows"], PyTree], label: str, progress: bool) -> PyTree:
+    def sum(self, sums: Callable[[_Rows], PyTree], label: str, progress: bool) -> PyTree:
         """Return sums over the rows of the table; see `sum_over_rows`."""
         return sum_over_rows(lambda part: sums(self._replace(table=part)), self.table, label, progress=progress)
 
 
-class AbstractLandmarkMachine(AbstractModule):
-    """A regression by landmarks; a final class has the fields below and says what it minimises."""
+def _values(value: Any) -> tuple[float, ...]:
+    """Return one or several values of the regularization, in descending order."""
+    values = tuple(sorted({float(each) for each in np.atleast_1d(value)}, reverse=True))
+    if not values or not all(0 < each < np.inf for each in values):
+        raise ValueError(f"`regularization` must be positive finite numbers, got {value}")
+    return values
 
-    kernel: eqx.AbstractVar[AbstractKernel]
-    regularization: eqx.AbstractVar[tuple[float, ...]]
-    landmarks: eqx.AbstractVar[Any]
-    method: eqx.AbstractVar[str]
-    num_held_out: eqx.AbstractVar[int]
-    precision: eqx.AbstractVar[str]
-    progress: eqx.AbstractVar[bool]
+
+def _landmark_field(value: Any) -> Any:
+    return value if isinstance(value, int) else np.asarray(as_points(value, "landmarks"))
+
+
+class AbstractLandmarkMachine(AbstractModule):
+    """A regression by landmarks; a final class says what it minimizes."""
+
+    kernel: AbstractKernel
+    regularization: tuple[float, ...] = eqx.field(converter=_values, static=True)
+    landmarks: Any = eqx.field(converter=_landmark_field, default=1000)
+    method: str = eqx.field(static=True, default="random")
+    num_held_out: int = eqx.field(static=True, default=1000, kw_only=True)
+    precision: str = eqx.field(static=True, default="float64", kw_only=True)
+    progress: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise an error if a field is a prior or out of range."""
         refuse_priors_in(self, "kpp_models.GPRegression")
         one_of(self.method, "method", ("random", "kmeans"))
         one_of(self.precision, "precision", tuple(_TOLERANCES))
@@ -253,11 +264,7 @@ class AbstractLandmarkMachine(AbstractModule):
 
 
 def _until_failure(values: tuple[float, ...], attempt: Callable[[float], Result]) -> dict[float, Result]:
-    """Return the results for descending values of the regularization up to the first that fails.
-
-    Raises:
-        ConvergenceError or FactorizationError: If the first one fails.
-    """
+    """Return the results for descending values of the regularization up to the first that fails, at least one."""
     found: dict[float, Result] = {}
     for each in values:
         try:
@@ -285,18 +292,6 @@ def _some(rng: np.random.Generator, num_rows: int, num: int) -> np.ndarray:
 @eqx.filter_jit
 def _sections(kernel: AbstractKernel, landmarks: Array, x: Float[Array, "b d"], shift: Array) -> Float[Array, "m b"]:
     return kernel(landmarks, x) - shift[:, None]
-
-
-def _values(value: Any) -> tuple[float, ...]:
-    """Return one or several values of the regularization, in descending order."""
-    values = tuple(sorted({float(each) for each in np.atleast_1d(value)}, reverse=True))
-    if not values or not all(0 < each < np.inf for each in values):
-        raise ValueError(f"`regularization` must be positive finite numbers, got {value}")
-    return values
-
-
-def _landmark_field(value: Any) -> Any:
-    return value if isinstance(value, int) else np.asarray(as_points(value, "landmarks"))
 
 
 class LandmarkRidge(AbstractLandmarkMachine):
@@ -331,14 +326,7 @@ class LandmarkRidge(AbstractLandmarkMachine):
         Rudi, Camoriano and Rosasco, Less is more: Nyström computational regularization, 2015, equation (4).
     """
 
-    kernel: AbstractKernel
-    regularization: tuple[float, ...] = eqx.field(converter=_values, static=True)
-    landmarks: Any = eqx.field(converter=_landmark_field, default=1000)
-    method: str = eqx.field(static=True, default="random")
-    criterion: str = eqx.field(static=True, default="held_out")
-    num_held_out: int = eqx.field(static=True, default=1000)
-    precision: str = eqx.field(static=True, default="float64")
-    progress: bool = eqx.field(static=True, default=True)
+    criterion: str = eqx.field(static=True, default="held_out", kw_only=True)
 
     @property
     def chooses_without_rows(self) -> bool:
@@ -390,14 +378,6 @@ class LandmarkLogistic(AbstractLandmarkMachine):
         Marteau-Ferey, Bach and Rudi, Globally convergent Newton methods for ill-conditioned generalized self-concordant
         losses, 2019, section 4.
     """
-
-    kernel: AbstractKernel
-    regularization: tuple[float, ...] = eqx.field(converter=_values, static=True)
-    landmarks: Any = eqx.field(converter=_landmark_field, default=1000)
-    method: str = eqx.field(static=True, default="random")
-    num_held_out: int = eqx.field(static=True, default=1000)
-    precision: str = eqx.field(static=True, default="float64")
-    progress: bool = eqx.field(static=True, default=True)
 
     @property
     def chooses_without_rows(self) -> bool:

@@ -82,13 +82,10 @@ def _tiles(num: int) -> list[tuple[slice, slice]]:
 class Whiteners:
     r"""Matrices R with :math:`R (K_{ZZ} + \delta I) R^\top = I` for growing nuggets :math:`\delta`.
 
-    R amplifies the rounding errors of kernel values and of their sums over rows by up to :math:`1 / \delta`. If they
-    are not small compared to the ridge, a larger nugget is needed. It leaves out functions that the kernel sections at
-    the landmarks can represent only by large coefficients of both signs.
-
-    Args:
-        gram: :math:`K_{ZZ}`, (m, m). The mean of its columns is the shift of the sections.
-        precision: The precision of the kernel values of the rows, "float64" or "float32".
+    R amplifies the rounding errors of kernel values, which have a precision, and of their sums over rows by up to
+    :math:`1 / \delta`. If they are not small compared to the ridge, a larger nugget is needed. It leaves out functions
+    that the kernel sections at the landmarks can represent only by large coefficients of both signs. The mean of the
+    columns of :math:`K_{ZZ}` is the shift of the sections.
     """
 
     def __init__(self, gram: Float[Array, "m m"], precision: str) -> None:
@@ -98,8 +95,7 @@ class Whiteners:
     def system(self, statistics: Statistics, ridge: float) -> LandmarkSystem:
         r"""Return the system of some sums with the smallest nugget that suits a ridge :math:`\rho`.
 
-        Raises:
-            FactorizationError: If no nugget suits it.
+        Raises FactorizationError if no nugget suits it.
         """
         for nugget in _NUGGETS[self.precision]:
             system = LandmarkSystem.of(statistics, self._whitener(nugget), self.shift)

@@ -20,20 +20,11 @@ _AT_ONCE = 8  # partial sums that a task adds
 
 
 def sum_over_rows(sums: Callable[[RowBlocks], PyTree], table: RowBlocks, label: str, *, progress: bool) -> PyTree:
-    """Return sums over the rows of a table.
+    """Return sums over the rows of a table, by a function that can travel to workers.
 
     The blocks of a table of Dask are summed by its workers, and their sums are added in an order that depends only on
-    the number of blocks. So the result is the same, bit for bit, for any number of workers.
-
-    Args:
-        sums: A function from a table to a pytree of sums over its rows. It can travel to workers.
-        table: The table.
-        label: The text in front of the progress bar for a table of Dask.
-        progress: Whether to show this bar.
-
-    Raises:
-        RuntimeError: If the scheduler of Dask is gone.
-        ValueError: If the data are invalid; the message names row and column.
+    the number of blocks. So the result is the same, bit for bit, for any number of workers. Raises RuntimeError if the
+    scheduler of Dask is gone, and ValueError, with row and column, if the data are invalid.
     """
     if table.pieces is None:
         return sums(table)

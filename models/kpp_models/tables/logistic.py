@@ -20,8 +20,8 @@ from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Linear
 from kpp.kernels.toolkit import check_positive
 from kpp.typing import Leaf, RngKey
-from kpp_models.tables.gp_classification import gp_classification
 from kpp_models.tables.grid_search import Selection, select_from_grid
+from kpp_models.tables.numpyro_functions import gp_classification
 
 
 class KernelLogistic(AbstractModel):
@@ -56,7 +56,6 @@ class KernelLogistic(AbstractModel):
     classes: tuple[Any, Any] | None = classes_field()
 
     def __check_init__(self) -> None:
-        """Raise an error if a field is a prior or the regularization is not positive."""
         refuse_priors_in(self, "kpp_models.GPClassification")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 

@@ -15,25 +15,20 @@ from numpyro import distributions as dist
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, one_of
 from kpp.functions import RKHSFunction
-from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, SoftmaxLikelihood, read_data, replace_priors
+from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, SoftmaxLikelihood, replace_priors
 from kpp.gp.toolkit import INDUCING, WHITENED, AbstractMultiLatentLikelihood, example_points, moments_in_blocks
 from kpp.inference import AbstractModel, Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, parameter
-from kpp.kernels.toolkit import check_positive, point_rows
+from kpp.kernels.toolkit import check_positive
 from kpp.priors import is_prior, leaf_shape, substitute
 from kpp.typing import Leaf, Points, RngKey
-from kpp_models.tables.inducing import (
-    ADVICE,
-    check_inducing,
-    check_minibatch,
-    number_of_inducing,
-    with_inducing_points,
-)
-from kpp_models.tables.multi_latent_gp import MULTI_LATENTS, LatentFunctions, multi_latent_gp
+from kpp_models.tables.inducing import AbstractInducing, check_minibatch
+from kpp_models.tables.latent_functions import LatentFunctions
+from kpp_models.tables.numpyro_functions import MULTI_LATENTS, multi_latent_gp
 
 
-class MultiLatentGP(AbstractModel):
+class MultiLatentGP(AbstractInducing, AbstractModel):
     r"""Gaussian processes of several classes, of several outputs, or of numbers with noise of varying size.
 
     .. math:: y_i \sim p(y_i \mid f_1(x_i), \ldots, f_L(x_i)), \qquad f_l \sim GP(m_l, s_l^2 k) \text{ independently}
@@ -74,19 +69,13 @@ class MultiLatentGP(AbstractModel):
     mean: Leaf = eqx.field(converter=parameter("mean"), default=0.0)
     scale: Leaf = eqx.field(converter=parameter("scale"), default=1.0)
     latent: str = eqx.field(static=True, default="sample")
-    num_inducing: int | None = eqx.field(static=True, default=None)
-    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
-    learn_inducing: bool = eqx.field(static=True, default=False)
-    minibatch: int | None = eqx.field(static=True, default=None)
-    seed: int = eqx.field(static=True, default=0)
+    minibatch: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise an error if the likelihood, inducing points or a minibatch do not go with `latent`."""
         one_of(self.latent, "latent", MULTI_LATENTS)
         if not is_prior(self.mean):
             as_finite_array(self.mean, "mean")
         check_positive(self.scale, "scale", infinity_allowed=False)
-        check_inducing(self)
         check_minibatch(self.minibatch, self.latent)
 
     @classmethod
@@ -102,19 +91,11 @@ class MultiLatentGP(AbstractModel):
 
     def prepare(self, x: object, y: object) -> tuple[MultiLatentGP, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        model, data, schema = read_data(
-            self,
-            x,
-            y,
-            lambda y, name: self.likelihood.read_targets(y, name)[1],
-            num_inducing=number_of_inducing(self),
-            advice=ADVICE,
-        )
+        model, data, schema = self.read_and_place(x, y, lambda y, name: self.likelihood.read_targets(y, name)[1])
         likelihood, _ = self.likelihood.read_targets(y)
         for name in ("mean", "scale"):
             _check_shape(name, getattr(self, name), likelihood.num_latents)
-        model = dataclasses.replace(with_inducing_points(model, data["x"]), likelihood=likelihood)
-        return model, data, schema
+        return dataclasses.replace(model, likelihood=likelihood), data, schema
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, "n *k"] | None = None) -> None:
         """The NumPyro model: `multi_latent_gp` with these fields."""
@@ -185,8 +166,8 @@ class MultiLatentGP(AbstractModel):
         return {
             WHITENED: ("instance", "latent"),
             INDUCING: ("inducing_point", "latent"),
-            "inducing_points": ("inducing_point", "feature"),
             "y": ("instance", *self.likelihood.observation_dims),
+            **super().site_dims(data),
         }
 
     def _at(self, sample: Sample, data: Data) -> tuple[MultiLatentGP, LatentFunctions]:

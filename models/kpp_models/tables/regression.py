@@ -13,15 +13,7 @@ from numpyro import distributions as dist
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, as_targets, check_same_rows, one_of
-from kpp.gp import (
-    AbstractGPModel,
-    GaussianLikelihood,
-    IterativeSettings,
-    LinearMean,
-    condition,
-    read_data,
-    scalar_field,
-)
+from kpp.gp import AbstractGPModel, GaussianLikelihood, IterativeSettings, LinearMean, condition, scalar_field
 from kpp.gp.toolkit import (
     ConditionedProcess,
     check_mean_fits,
@@ -33,11 +25,12 @@ from kpp.gp.toolkit import (
 from kpp.inference import Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative
-from kpp.kernels.toolkit import check_positive, point_rows
+from kpp.kernels.toolkit import check_positive
 from kpp.typing import Leaf, RngKey
-from kpp_models.tables.gp_regression import LATENTS, gp_regression
-from kpp_models.tables.inducing import check_inducing, number_of_inducing, with_inducing_points
+from kpp_models.tables.inducing import AbstractInducing
+from kpp_models.tables.numpyro_functions import gp_regression
 
+LATENTS = ("exact", "inducing", "iterative")
 _ADVICE = "use latent='inducing' with `num_inducing` points, latent='iterative', or a kernel with finite features, or "
 
 
@@ -51,7 +44,7 @@ def _as_variances(value: Any) -> Array | None:
     return variances
 
 
-class GPRegression(AbstractGPModel):
+class GPRegression(AbstractInducing, AbstractGPModel):
     r"""Gaussian-process regression: exact, with inducing points, or by conjugate gradients.
 
     .. math:: y_i = f(x_i) + \epsilon_i, \qquad f \sim GP(m, k), \qquad \epsilon_i \sim N(0, \sigma^2 + s_i)
@@ -98,17 +91,11 @@ class GPRegression(AbstractGPModel):
     mean: Any = mean_field(default=0.0)
     row_variances: Array | None = eqx.field(converter=_as_variances, default=None)
     latent: str = eqx.field(static=True, default="exact")
-    num_inducing: int | None = eqx.field(static=True, default=None)
-    inducing_points: Leaf | None = eqx.field(converter=point_rows("inducing_points"), default=None)
-    learn_inducing: bool = eqx.field(static=True, default=False)
-    seed: int = eqx.field(static=True, default=0)
-    iterative: IterativeSettings | None = None
+    iterative: IterativeSettings | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the variance is negative, or the inducing points do not go with `latent`."""
         check_non_negative(self.noise_variance, "noise_variance")
         one_of(self.latent, "latent", LATENTS)
-        check_inducing(self)
         if self.iterative is not None and self.latent != "iterative":
             raise ValueError(f"`iterative` goes with latent='iterative', got settings with latent={self.latent!r}")
         if self.latent != "exact":
@@ -127,10 +114,11 @@ class GPRegression(AbstractGPModel):
 
     def prepare(self, x: object, y: object) -> tuple[GPRegression, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        columns = number_of_inducing(self) if self._settings is None else self._settings.num_columns
-        model, data, schema = read_data(self, x, y, as_targets, by_features=True, num_inducing=columns, advice=_ADVICE)
+        columns = None if self._settings is None else self._settings.num_columns
+        model, data, schema = self.read_and_place(
+            x, y, as_targets, by_features=True, num_columns=columns, advice=_ADVICE
+        )
         check_mean_fits(self.mean, data["x"])
-        model = with_inducing_points(model, data["x"])
         if self.row_variances is None:
             return model, data, schema
         check_same_rows(data["y"].shape[0], self.row_variances.shape[0], "y", "row_variances")
@@ -166,7 +154,3 @@ class GPRegression(AbstractGPModel):
     def _settings(self) -> IterativeSettings | None:
         """The settings of conjugate gradients, if they are used."""
         return (self.iterative or IterativeSettings()) if self.latent == "iterative" else None
-
-    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of inducing points that are learned."""
-        return {"inducing_points": ("inducing_point", "feature")}

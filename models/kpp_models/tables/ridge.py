@@ -21,8 +21,8 @@ from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Linear
 from kpp.kernels.toolkit import check_positive
 from kpp.typing import Leaf, RngKey
-from kpp_models.tables.gp_regression import gp_regression
 from kpp_models.tables.grid_search import Selection, select_from_grid
+from kpp_models.tables.numpyro_functions import gp_regression
 
 
 class AbstractLeastSquares(AbstractModel):
@@ -87,7 +87,6 @@ class KernelRidge(AbstractLeastSquares):
     regularization: Leaf = scalar_field("regularization")
 
     def __check_init__(self) -> None:
-        """Raise an error if a field is a prior or the regularization is not positive."""
         refuse_priors_in(self, "kpp_models.GPRegression")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 

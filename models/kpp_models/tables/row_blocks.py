@@ -22,13 +22,7 @@ Taken = tuple[Float[np.ndarray, "c d"], Float[np.ndarray, " c"]]
 
 
 class Piece(NamedTuple):
-    """A block of a table of Dask.
-
-    Attributes:
-        start: The number of its first row.
-        length: The number of its rows.
-        block: Its points and targets, a delayed object of Dask.
-    """
+    """A block of points and targets of a table of Dask, a delayed object, with the number of its first row."""
 
     start: int
     length: int
@@ -37,14 +31,10 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RowBlocks:
-    """A table that is read in blocks, as often as needed.
+    """A table that is read in blocks of points and targets, as often as needed.
 
-    Args:
-        num_rows: n.
-        feature_names: The names of the d features.
-        read: Returns an iterator over blocks of points and targets, in the order of the table.
-        pieces: The blocks of a table of Dask, which can be read by its workers; None for another table.
-        first: The number of the first row; not 0 if this is a part of a table.
+    A table of Dask has pieces, which can be read by its workers. `first` is the number of the first row; it is not 0 if
+    this is a part of a table.
     """
 
     num_rows: int
@@ -56,8 +46,7 @@ class RowBlocks:
     def blocks(self) -> Iterator[tuple[int, Block]]:
         """Yield for each block the number of its first row, its points and its targets, as finite numbers.
 
-        Raises:
-            ValueError: If a number is missing or infinite; the message names its row and column.
+        Raises ValueError, with row and column, if a number is missing or infinite.
         """
         start = self.first
         for x, y in self.read():
@@ -109,18 +98,12 @@ def _inside(chosen: np.ndarray, start: int, block: Block) -> Taken:
 
 
 def read_rows_and_targets(x: object, y: object, rows_per_block: int) -> RowBlocks:
-    """Return a table in blocks of rows.
+    """Return a table in blocks of at most `rows_per_block` rows.
 
-    Args:
-        x: The points: an array (n, d), such as a `numpy.memmap`; a Dask array; a Dask data frame; or the path of a
-            Parquet file.
-        y: The targets, (n,): an array or a Dask array; for data frames and Parquet files the name of a column, and all
-            other columns are features.
-        rows_per_block: The largest number of rows of a block.
-
-    Raises:
-        TypeError: If x or y are of another kind.
-        ValueError: If they do not have the same number of rows, or a column is missing or does not hold numbers.
+    Points and targets are arrays (n, d) and (n,), such as a `numpy.memmap` or arrays of Dask; or a data frame of Dask
+    or the path of a Parquet file, with the name of the column of targets, and all other columns are features. Raises
+    TypeError if they are of another kind; ValueError if they do not have the same number of rows, or a column is
+    missing or does not hold numbers.
     """
     if isinstance(x, (str, Path)):
         return _of_parquet(Path(x), _column(y), rows_per_block)

@@ -66,14 +66,13 @@ class AbstractShapleyRegularized(AbstractKernel):
     subtracted: eqx.AbstractClassVar[bool]
     computed: eqx.AbstractClassVar[str]
 
-    kernel: eqx.AbstractVar[AbstractKernel]
-    value_function: eqx.AbstractVar[AbstractValueFunction]
-    points: eqx.AbstractVar[Float[AnyArray, "n d"]]
-    feature: eqx.AbstractVar[int]
-    penalty: eqx.AbstractVar[Leaf]
+    kernel: AbstractKernel
+    value_function: AbstractValueFunction
+    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
+    feature: int = eqx.field(static=True)
+    penalty: Leaf = eqx.field(converter=_as_penalty)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the points lack the feature or the penalty is negative."""
         num_features = self.points.shape[-1]
         if not isinstance(self.feature, int) or not 0 <= self.feature < num_features:
             raise ValueError(f"`feature` must be a position from 0 to {num_features - 1}, got {self.feature!r}")
@@ -101,11 +100,7 @@ class AbstractShapleyRegularized(AbstractKernel):
         return self.kernel.diagonal(x) - squares if self.subtracted else squares
 
     def precompute(self: Kernel) -> Kernel:
-        """Return the same kernel with the matrix of its field `computed`, for a kernel k without priors.
-
-        Raises:
-            TypeError: If k holds priors: the matrix changes with them.
-        """
+        """Return the same kernel with the matrix of its field `computed`, or raise TypeError if k holds priors."""
         if has_priors(self.kernel):
             raise TypeError(
                 "`precompute` needs a `kernel` without priors, since what it computes changes with them; leave it out, "
@@ -173,11 +168,6 @@ class ShapleyRegularized(AbstractShapleyRegularized):
     subtracted: ClassVar[bool] = True
     computed: ClassVar[str] = "section_gram"
 
-    kernel: AbstractKernel
-    value_function: AbstractValueFunction
-    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
-    feature: int = eqx.field(static=True)
-    penalty: Leaf = eqx.field(converter=_as_penalty)
     section_gram: Float[AnyArray, "n n"] | None = None
 
     @classmethod
@@ -213,11 +203,8 @@ class RestrictedShapleyRegularized(AbstractShapleyRegularized):
     points X, which every explainer takes.
 
     Args:
-        kernel: k, with numbers or priors as leaves.
-        value_function: The game that defines the Shapley values.
+        kernel, value_function, feature, penalty: As for `ShapleyRegularized`.
         points: The n points X whose Shapley values are penalized and that span the space, (n, d).
-        feature: The position of the feature A, from 0.
-        penalty: c, a number (at least 0) or a prior, in units of the squared norm over a squared Shapley value.
         section_products: :math:`\zeta\zeta^\top`, (n, n), as computed by `precompute`; if None, they are computed again
             at each evaluation.
 
@@ -231,11 +218,6 @@ class RestrictedShapleyRegularized(AbstractShapleyRegularized):
     subtracted: ClassVar[bool] = False
     computed: ClassVar[str] = "section_products"
 
-    kernel: AbstractKernel
-    value_function: AbstractValueFunction
-    points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
-    feature: int = eqx.field(static=True)
-    penalty: Leaf = eqx.field(converter=_as_penalty)
     section_products: Float[AnyArray, "n n"] | None = None
 
     @classmethod

@@ -25,21 +25,11 @@ def average_laws(
     values: Float[Array, " t"],
     weights: Float[Array, "*batch b n"],
 ) -> tuple[Float[Array, "*batch b t"], Float[Array, "*batch b t t"]]:
-    """Return means and covariances of averages over rows, exactly, for every draw of the posterior.
+    """Return means (b, t) and covariances (b, t, t) of averages over rows, exactly, led by the draws of the posterior.
 
-    The covariance under a kernel with product terms takes a matrix of the rows for each term, and that of a kernel of
-    finite rank its features at the rows; any other kernel takes a kernel matrix for each pair of values. The parts of a
-    sum are added.
-
-    Args:
-        posterior: The posterior of f.
-        rows: The rows, (n, d).
-        column: The position of the column that is set.
-        values: Its values, (t,).
-        weights: Weights of the rows, b sets of them for every draw.
-
-    Returns:
-        The means, (b, t), and the covariances, (b, t, t), led by the draws of the posterior.
+    One column is set to t values, and there are b sets of weights of the rows for every draw. The covariance under a
+    kernel with product terms takes a matrix of the rows for each term, and that of a kernel of finite rank its features
+    at the rows; any other kernel takes a kernel matrix for each pair of values. The parts of a sum are added.
     """
 
     def of_draw(mean: RKHSFunction, root: Array, loads: Array) -> tuple[Array, Array]:
@@ -89,17 +79,7 @@ def _product_covariance(term: AbstractProductKernel, rows: Array, column: int, v
 def split_factors(
     term: AbstractProductKernel, rows: Float[Array, "n d"], column: int, values: Float[Array, " t"]
 ) -> tuple[Float[Array, "t t"], Float[Array, "n n"]]:
-    """Split a product kernel into the factor of one column at some values, with the scale, and that of the others.
-
-    Args:
-        term: The kernel.
-        rows: The rows, (n, d).
-        column: The position of the column.
-        values: Its values, (t,).
-
-    Returns:
-        The matrices between the values, (t, t), and between the rows, (n, n).
-    """
+    """Split a product kernel at t values of one column and at rows: matrices (t, t), with the scale, and (n, n)."""
     # Without the barrier a program of jaxlib 0.12 reads uninitialized memory where the factor is the constant 1.
     of_others = jax.lax.optimization_barrier(jnp.prod(jnp.delete(term.factors(rows, rows), column, axis=0), axis=0))
     settings = jnp.tile(rows[:1], (len(values), 1)).at[:, column].set(values)

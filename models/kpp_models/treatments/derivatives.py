@@ -34,16 +34,9 @@ _ROUNDING = 1e-9
 def average_derivative_laws(
     posterior: GPPosterior, rows: Float[Array, "n d"], column: int, weights: Float[Array, "*batch b n"]
 ) -> tuple[Float[Array, "*batch b"], Float[Array, "*batch b"]]:
-    """Return means and variances of the average derivative at the rows, exactly, for every draw of the posterior.
+    """Return means and variances (b,) of the average derivative, exactly, led by the draws of the posterior.
 
-    Args:
-        posterior: The posterior of f.
-        rows: The rows, (n, d).
-        column: The position of the column.
-        weights: Weights of the rows, b sets of them for every draw.
-
-    Returns:
-        The means and the variances, (b,) each, led by the draws of the posterior.
+    The derivative is with respect to one column, and there are b sets of weights of the rows for every draw.
     """
 
     def of_draw(mean: RKHSFunction, root: Array, loads: Array) -> tuple[Array, Array]:
@@ -64,20 +57,10 @@ def average_response_derivatives(
     column: int,
     weights: Float[Array, "*batch b n"],
 ) -> Float[Array, "*batch b"]:
-    r"""Draw the average derivative of the mean response, :math:`\sum_i w_i\, h'(f_i)\, \partial_t f_i`.
+    r"""Draw the average derivative of the mean response, :math:`\sum_i w_i\, h'(f_i)\, \partial_t f_i`, (b,).
 
-    The values of f and its derivatives at all rows are drawn jointly.
-
-    Args:
-        rng_key: A random key.
-        posterior: The posterior of f, with draws of the hyperparameters.
-        likelihood: The likelihood of new observations, with the same draws.
-        rows: The rows, (n, d).
-        column: The position of the column.
-        weights: Weights of the rows, b sets of them for every draw.
-
-    Returns:
-        One draw for each set of weights, (b,), led by the draws of the posterior.
+    The values of f and its derivatives at all rows are drawn jointly, once for each of b sets of weights and each draw
+    of the hyperparameters, which posterior and likelihood share.
     """
     arrays, static = eqx.partition(likelihood, eqx.is_array)
     keys = jax.random.split(rng_key, posterior.batch_shape)
@@ -98,15 +81,10 @@ def average_response_derivatives(
 
 
 def refuse_rough(mean: RKHSFunction, rows: Float[np.ndarray, "n d"], column: int) -> None:
-    """Raise ValueError if the functions of a kernel have no derivative with respect to a column.
+    """Raise ValueError if the functions of a kernel, that of a function, have no derivative with respect to a column.
 
     The variance of a difference quotient tends to the second derivative of the kernel if there is one, and to infinity
     if there is none.
-
-    Args:
-        mean: A function under the kernel, with draws.
-        rows: Rows, (n, d).
-        column: The position of the column.
     """
     step = _STEP * rows[:, column].std()
     two = jnp.asarray(rows[[0, 0]]).at[1, column].add(step)

@@ -49,14 +49,7 @@ class Grid(NamedTuple):
 
 
 def make_grid(points: Any, rows: Float[np.ndarray, "n d"], column: int, values: Float[np.ndarray, " t"]) -> Grid | None:
-    """Return the grid, or None if every draw of the posterior has points of its own.
-
-    Args:
-        points: The points of the posterior, (p, d).
-        rows: The rows, (n, d).
-        column: The position of the column that is set.
-        values: Its values, (t,).
-    """
+    """Return the grid of rows and values of a column; None if every draw of the posterior has points of its own."""
     if np.ndim(points) != 2:
         return None
     every = np.concatenate([rows, np.asarray(points)])
@@ -82,16 +75,9 @@ def at_settings(rows: Float[Array, "n d"], column: int, values: Float[Array, " t
 def draw_over_grid(
     rng_key: RngKey, posterior: GPPosterior, rows: Array, column: int, values: Array, grid: Grid | None, num_draws: int
 ) -> Float[Array, "b t n"]:
-    """Draw one posterior, without draws of hyperparameters, jointly at all rows with all values in the column.
+    """Draw one posterior, without draws of hyperparameters, b times jointly at all rows with t values in one column.
 
-    Args:
-        rng_key: A random key.
-        posterior: The posterior, with ``batch_shape`` ().
-        rows: The rows, (n, d).
-        column: The position of the column that is set.
-        values: Its values, (t,).
-        grid: The grid of these rows and values, or None for draws by the covariance matrix.
-        num_draws: b, the number of draws.
+    Without a grid of these rows and values it is drawn by the covariance matrix.
     """
     check_count(num_draws, "num_draws", 2 * len(rows) * len(values))
     if grid is None or not has_product_terms(posterior.mean.kernel):

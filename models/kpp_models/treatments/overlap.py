@@ -16,14 +16,7 @@ _LEAST = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """How a treatment depends on covariates.
-
-    Args:
-        treatment: The treatment of each row, (n,).
-        covariates: z, (n, d); d may be 0.
-        schema: The columns of the covariates; None if there are none.
-        is_number: Whether the treatment is a number, and not a category.
-    """
+    """How a treatment depends on covariates z, (n, d); d may be 0, and there is no schema then."""
 
     treatment: Float[np.ndarray, " n"]
     covariates: Float[np.ndarray, "n d"]

@@ -9,28 +9,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from kpp.causal import (
-    CausalDAG,
-    CausalError,
-    Estimand,
-    NotCoveredError,
-    find_adjustment,
-    identify,
-    is_adjustment_set,
-)
+from kpp.causal import CausalDAG, CausalError, Estimand, NotCoveredError, find_adjustment, identify, is_adjustment_set
 from kpp.data.tables import read_points
 from kpp.foundation.wording import named
 
 
 @dataclasses.dataclass(frozen=True)
 class EffectQuestion:
-    """The effect of a treatment on an outcome, in a graph.
-
-    Args:
-        graph: The graph.
-        treatment: The treatment, a node.
-        outcome: The outcome, a node.
-    """
+    """The effect of a treatment on an outcome, nodes of a graph."""
 
     graph: CausalDAG
     treatment: str

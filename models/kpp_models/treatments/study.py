@@ -1,9 +1,10 @@
-"""A table with a question about an effect, which can be changed and asked again."""
+"""`kpp_models.causal_effect`: from a table or a fit, and a graph, to an effect that can be asked for again."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,11 +14,11 @@ import numpyro.distributions as dist
 import pandas as pd
 from jaxtyping import Float
 
-from kpp.causal.toolkit import UnreachableOutcomeError
+from kpp.causal.toolkit import UnreachableOutcomeError, as_causal_graph
 from kpp.data.tables import Schema, standardize
-from kpp.foundation.validation import one_of
+from kpp.foundation.validation import count, one_of
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
-from kpp.inference import MAP, AbstractInference, Laplace
+from kpp.inference import MAP, AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.typing import RngKey
 from kpp_models.tables.generalized import GeneralizedGP
@@ -26,7 +27,7 @@ from kpp_models.treatments.effect import CausalEffect
 from kpp_models.treatments.mean_response import mean_is_latent
 from kpp_models.treatments.no_effect import no_effect
 from kpp_models.treatments.of_expression import effect_of_expression
-from kpp_models.treatments.of_fit import effect_of_fit
+from kpp_models.treatments.of_fit import check_fit, effect_of_fit
 from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
 from kpp_models.treatments.treatment import refuse_constant
@@ -171,3 +172,93 @@ def _kernel(schema: Schema, variance: float) -> AbstractKernel:
     if not numbers:
         return both
     return both + (dist.HalfNormal(variance) * Linear(jnp.ones(len(numbers)))).on(numbers)
+
+
+def causal_effect(
+    rng_key: RngKey,
+    data: object,
+    graph: Any,
+    *,
+    treatment: str,
+    outcome: str,
+    at: Sequence[Any] | None = None,
+    rows: Any = None,
+    inference: AbstractInference | None = None,
+    likelihood: AbstractPointwiseLikelihood | None = None,
+    num_draws: int | None = None,
+    bootstrap: bool = True,
+    derivative: bool = False,
+) -> CausalEffect:
+    r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
+
+    .. math:: \mathrm{E}[Y \mid do(t)] = \sum_i w_i\, f(t, z_i), \qquad w \sim \mathrm{Dirichlet}(1, \ldots, 1)
+
+    f is the regression of the outcome on treatment and adjustment set z, a Gaussian process. The average of its
+    posterior over the rows is exact given the hyperparameters and the weights, which are drawn. For labels, counts and
+    levels f is replaced by the mean response, :math:`h(f) = \mathrm{E}[Y \mid f]`: a probability, a rate or a mean
+    level. The averages of h(f) are not Gaussian; they are drawn through joint draws of f at all rows.
+
+    If no adjustment set lies within the columns of a data frame, but they identify the effect in another way (through
+    mediators, or as in the napkin graph), its expression is estimated by `kpp.embeddings.EstimandEmbedding`, and the
+    draws are those of its half-sample bootstrap. ``dataset.attrs["estimand"]`` and ``["method"]`` say what was
+    estimated and how.
+
+    If no directed path leads from the treatment to the outcome, the treatment has no effect. For a data frame, nothing
+    is fitted then: each draw of the curve is flat, and is a draw of the mean outcome by the Bayesian bootstrap.
+
+    Args:
+        rng_key: A JAX random key.
+        data: A data frame: the adjustment set is found in the graph, and a Gaussian process is fitted to standardized
+            columns, with the kernels `kpp.kernels.default_kernel` of all columns and of the treatment, and
+            `kpp.kernels.Linear` of the columns of numbers, added; each variance has a half-normal prior. Without an
+            adjustment set the columns hold numbers, booleans or categories of two levels. Or a
+            `kpp.Fit` of `kpp_models.GPRegression`, `GPClassification` or `GeneralizedGP` to a data frame whose columns
+            are the treatment and an adjustment set.
+        graph: The causal graph; see `kpp.causal.as_graph`.
+        treatment: The treatment, a column: numbers, booleans or categories.
+        outcome: The outcome, a column of numbers or booleans.
+        at: Values of the treatment. By default all levels of a category, both values of a treatment of two numbers, or
+            20 values of other numbers between the quantiles of 5 and 95 percent.
+        rows: A mask of rows (n,), for the effect in a subgroup: the average is over their covariates.
+        inference: The inference for a data frame; by default `kpp.Laplace` with 250 draws.
+        likelihood: The likelihood of the outcome for a data frame, log-concave, such as `kpp.gp.BernoulliLikelihood`
+            for labels 0 and 1 or `kpp.gp.PoissonLikelihood` for counts. By default numbers have Gaussian noise, and
+            booleans are labels. The outcome is standardized if its mean is the latent value.
+        num_draws: The least number of draws of the effect; by default 1000, or 200 without an adjustment set.
+        bootstrap: Whether the uncertainty of the law of the covariates is included, by a Bayesian bootstrap.
+        derivative: Whether to add the average derivative with respect to a treatment of numbers,
+            `CausalEffect.average_derivative`.
+
+    Returns:
+        The effect.
+
+    Raises:
+        NotCoveredError: If the columns do not identify the effect, or no estimator covers its expression, which the
+            error holds.
+        CausalError: If the columns of a fit are not an adjustment set.
+        ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, a
+            derivative does not exist, or `rows`, `inference`, `likelihood`, `bootstrap` or `derivative` are given for
+            an effect without an adjustment set.
+        TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
+
+    Warns:
+        UserWarning: If fewer than 10 effective rows tell about a value of the treatment.
+    """
+    if num_draws is not None:
+        count(num_draws, "num_draws")
+    known = as_causal_graph(graph)
+    question = EffectQuestion(known, treatment, outcome)
+    options = EffectOptions(at, rows, num_draws, bootstrap, derivative)
+    if isinstance(data, Fit):
+        if inference is not None or likelihood is not None:
+            raise TypeError("`inference` and `likelihood` go with a data frame; a fit has its own")
+        check_fit(data, question)
+        return effect_of_fit(rng_key, data, question, options)
+    if not isinstance(data, pd.DataFrame):
+        raise TypeError(f"`data` must be a kpp.Fit or a data frame of pandas, got {type(data).__name__}")
+    if likelihood is not None and not likelihood.log_concave:
+        raise ValueError(
+            f"`likelihood` must be log-concave for a data frame, got {type(likelihood).__name__}; fit "
+            "kpp_models.GeneralizedGP with latent='sample' and pass the fit"
+        )
+    return EffectStudy(data, question, inference, options, likelihood).run(rng_key)

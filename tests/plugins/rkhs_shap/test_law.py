@@ -22,7 +22,7 @@ from kpp.kernels import RBF
 from kpp_models import GPRegression
 from kpp_rkhs_shap import law as law_module
 from kpp_rkhs_shap.law import affordable_laws, affordable_method
-from kpp_rkhs_shap.target import Target
+from kpp_rkhs_shap.projected_law import Target
 
 RNG = np.random.default_rng(3)
 DATA, X, BACKGROUND = RNG.normal(size=(14, 3)), RNG.normal(size=(4, 3)), RNG.normal(size=(90, 3))

@@ -17,8 +17,7 @@ from kpp.kernels import RBF, Matern12
 from kpp_rkhs_shap import law as law_module
 from kpp_rkhs_shap import projected_law
 from kpp_rkhs_shap.law import affordable_method
-from kpp_rkhs_shap.projected_law import choose_landmarks, imputed_rows, projected_posterior, share_left_out
-from kpp_rkhs_shap.target import Target
+from kpp_rkhs_shap.projected_law import Target, choose_landmarks, imputed_rows, projected_posterior, share_left_out
 
 RNG = np.random.default_rng(5)
 DATA, X, BACKGROUND = RNG.normal(size=(20, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(30, 4))

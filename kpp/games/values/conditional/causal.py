@@ -10,14 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.causal import CausalDAG, CausalOrder, as_graph
-from kpp.causal.toolkit import LawFactor, gaussian_precision, marginal_precision
+from kpp.causal.toolkit import LawFactor, factors_of_features, gaussian_precision, marginal_precision
 from kpp.foundation.validation import as_points, count, one_of
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.causal_graphs import (
     Graph,
     as_names,
-    factors_of_features,
     names_of_features,
     positions,
 )

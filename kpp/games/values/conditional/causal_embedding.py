@@ -14,11 +14,11 @@ from jaxtyping import Array, Bool, Float
 from numpy.polynomial.legendre import legvander
 
 from kpp.causal import CausalDAG, CausalError, CausalOrder, as_graph
-from kpp.causal.toolkit import LawFactor
+from kpp.causal.toolkit import LawFactor, factors_of_features
 from kpp.foundation.validation import as_points, count
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.conditional.causal_graphs import Graph, as_names, factors_of_features, names_of_features
+from kpp.games.values.conditional.causal_graphs import Graph, as_names, names_of_features
 from kpp.games.values.conditional.conditional_embeddings import REGULARIZED, median_kernel, restricted_matrices
 from kpp.games.values.imputation import AbstractImputation, equal_weights
 from kpp.games.values.product_games import example_functions

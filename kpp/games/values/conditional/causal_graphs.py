@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 
-from kpp.causal import CausalDAG, CausalOrder, UnknownNodeError
-from kpp.causal.toolkit import LawFactor, intervention_law
+from kpp.causal import CausalDAG, CausalOrder
 from kpp.foundation.wording import named
 
 Graph = CausalDAG | CausalOrder
@@ -39,27 +37,6 @@ def names_of_features(graph: Graph, feature_names: tuple[str, ...] | None, num_f
     if twice:
         raise ValueError(f"`feature_names` must be different from each other, got {twice} more than once")
     return names
-
-
-@functools.lru_cache(maxsize=64)
-def factors_of_features(graph: Graph, feature_names: tuple[str, ...]) -> tuple[LawFactor, ...]:
-    """Return the factors of the law of the features after an intervention on some of them.
-
-    Nodes of a graph that are not features, such as the outcome, are treated as latent.
-
-    Raises:
-        UnknownNodeError: If a feature is not a node of the graph, or a name in a causal order is not a feature.
-        NotIdentifiableError: If the law is not identified for some coalition.
-    """
-    unknown = [name for name in feature_names if name not in graph.nodes]
-    if unknown:
-        raise UnknownNodeError("feature_names", unknown, graph.nodes)
-    others = [name for name in graph.nodes if name not in feature_names]
-    if isinstance(graph, CausalOrder):
-        if others:
-            raise UnknownNodeError("graph", others, feature_names)
-        return intervention_law(graph)
-    return intervention_law(graph.hide(others).project())
 
 
 def positions(names: Sequence[str], feature_names: tuple[str, ...]) -> list[int]:

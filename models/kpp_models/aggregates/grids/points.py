@@ -193,10 +193,9 @@ def read_pixels(dataset: xr.Dataset, template: xr.DataArray, names: Sequence[str
 
 
 def as_dataset(grid: object, name: str = "dataset") -> xr.Dataset:
-    """Return a grid as a Dataset without fill values; a DataArray has one variable, "value" if it has no name.
+    """Return a grid without fill values as a Dataset, or raise TypeError.
 
-    Raises:
-        TypeError: If it is neither.
+    A DataArray has one variable, "value" if it has no name.
     """
     if isinstance(grid, xr.DataArray):
         grid = grid.to_dataset(name="value" if grid.name is None else grid.name)

@@ -45,13 +45,12 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
         estimator: The classifier, with `predict_proba`; a random forest by default. With `prefit` it is used unchanged:
             a fitted scikit-learn classifier, a `kpp.Fit` of labels 0 and 1, or a callable that takes rows and returns
             the probabilities of the sorted classes, (n, q), or of the second of two classes, (n,).
-        collider, outcome, conditional, several, tol, max_cycles: As for `ProjectedRegressor`.
+        collider, outcome, conditional, several, check, tol, max_cycles: As for `ProjectedRegressor`.
         scale: "probability" or "latent".
         baseline: The model of Y given B: "logistic" regression, a scikit-learn classifier, or a regression of the
             indicators of the classes, as `conditional`; frequencies if B is empty. On the latent scale `conditional` is
             used instead.
         prefit: Whether the estimator is already fitted.
-        check: Whether to test on the labelled rows whether the statements hold, and to warn if one is rejected.
         random_state: The seed of the default estimator, of "forest" and "kernel-ridge", and of tests.
 
     Attributes:
@@ -75,20 +74,9 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
     baseline: object = "logistic"
 
     def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedClassifier:
-        """Fit the estimator and its projection.
+        """Fit the estimator and its projection; see `ProjectedRegressor.fit`.
 
-        Args:
-            X: The features of labelled rows, an array (n, d) or a data frame of numbers.
-            y: Their classes, (n,), at least two different ones.
-            X_unlabelled: The features of further rows, (m, d), for the conditional regression.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data, `scale`, or the columns that `collider` names, are invalid.
-            TypeError: If `estimator` or a regression has the wrong type.
-            kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
+        The targets are classes, at least two different ones; ValueError is also raised if `scale` is unknown.
         """
         if self.scale not in SCALES:
             raise ValueError(f"`scale` must be one of {SCALES}, got {self.scale!r}")
@@ -159,12 +147,7 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class Probabilities:
-    """The probabilities of a classifier before the projection.
-
-    Args:
-        predictor: The fitted classifier, a `kpp.Fit` or a callable.
-        classes: The classes in order.
-    """
+    """The probabilities, by sorted classes, of a fitted classifier, a `kpp.Fit` or a callable before the projection."""
 
     predictor: Any
     classes: np.ndarray
@@ -196,12 +179,7 @@ class Probabilities:
 
 @dataclasses.dataclass(frozen=True)
 class LogProbabilities:
-    """The logarithms of probabilities, minus their mean over the classes.
-
-    Args:
-        probabilities: The probabilities.
-        floor: The value that replaces smaller probabilities, so that all logarithms are finite.
-    """
+    """The logarithms of probabilities, minus their mean over the classes; a floor makes all of them finite."""
 
     probabilities: Probabilities
     floor: float

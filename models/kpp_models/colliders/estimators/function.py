@@ -22,10 +22,8 @@ from kpp_models.colliders.estimators.statements import Statement, check_statemen
 class ProjectedFunction:
     """Values of q functions of the features, projected.
 
-    Args:
-        plain: The functions before the projection: rows to values (n, q).
-        baselines: The conditional mean that each statement requires, :math:`f_0`.
-        projection: The part that is subtracted; None without statements.
+    `plain` returns the values before the projection, (n, q), and each baseline the conditional mean that a statement
+    requires, :math:`f_0`. `projection` is the part that is subtracted; None without statements.
     """
 
     plain: Any
@@ -42,14 +40,8 @@ class ProjectedFunction:
 class Plan:
     """The arguments that all estimators share, after reading: the statements to impose, and the regressions.
 
-    Args:
-        statements: The statements.
-        conditional: The conditional regression.
-        baseline: The regression on the given columns.
-        several: "in-turn" or "jointly".
-        tol: See `fit_projection`.
-        max_cycles: See `fit_projection`.
-        random: The source of the seeds of tests and folds.
+    `conditional` is the conditional regression, `baseline` that on the given columns; `fit_projection` describes the
+    others. `random` is the source of the seeds of tests and folds.
     """
 
     statements: tuple[Statement, ...]

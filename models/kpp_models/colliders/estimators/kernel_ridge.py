@@ -42,10 +42,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     ordinary kernel ridge regression, around the mean of Y.
 
     Args:
-        collider: Where the independences come from: a `kpp.causal.CausalDAG` with `outcome`; a
-            `kpp.causal.ColliderPartition`; a `kpp.causal.Independence` or a sequence of these, which hold jointly.
-            Features are columns of a data frame, or positions of columns. None for an ordinary regression.
-        outcome: The node of the graph that is the target.
+        collider, outcome, check: As for `ProjectedRegressor`; several statements hold jointly.
         projection: "space" fits in the space of projected functions, "function" projects the ordinary fit.
         form: "product" or "general", which estimate the expectation differently, see `kpp.kernels.Projected`; for
             several statements it must be "general".
@@ -57,7 +54,6 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
             rows; None to choose.
         num_landmarks: The number of landmarks of Nyström's method for the conditional expectation; None for no
             approximation, "auto" for 500 if there are more than 3000 rows.
-        check: Whether to test on the labelled rows whether the statements hold, and to warn if one is rejected.
         random_state: The seed of the tests.
 
     Attributes:
@@ -88,20 +84,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     random_state: Seed = None
 
     def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedKernelRidge:
-        """Choose the hyperparameters that are not given, and fit.
-
-        Args:
-            X: The features of labelled rows, an array (n, d) or a data frame of numbers.
-            y: Their targets, (n,).
-            X_unlabelled: The features of further rows, (m, d), for the conditional expectation.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data, an argument, or the columns that `collider` names are invalid.
-            kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
-        """
+        """Choose the hyperparameters that are not given, and fit; see `ProjectedRegressor.fit`."""
         rows, y = read_labelled(self, X, y, y_numeric=True)
         further = read_unlabelled(self, X_unlabelled, rows).table
         names = getattr(self, "feature_names_in_", None)
@@ -194,12 +177,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class _Lengthscales:
-    """Lengthscales for groups of columns.
-
-    Args:
-        values: One for each column.
-        by_root: Whether they are to be multiplied by the root of the number of columns in a group.
-    """
+    """Lengthscales for each column, which may be multiplied by the root of the number of columns in a group."""
 
     values: np.ndarray
     by_root: bool

@@ -36,9 +36,7 @@ Columns = Float[np.ndarray, "n q"]
 class Baseline:
     r"""The conditional mean of the target given some columns, :math:`f_0(b) = E[Y \mid B = b]`.
 
-    Args:
-        given: The columns B.
-        regression: The fitted regression on them, or the mean, (q,), if there are none.
+    The regression is the mean, (q,), if there are no columns.
     """
 
     given: tuple[int, ...]
@@ -83,9 +81,8 @@ def _fit_baseline(
 class Projection:
     r"""The part that a projection subtracts from a function, :math:`\sum_s e_s(c_s)`.
 
-    Args:
-        terms: For each correction its columns and the regression on them.
-        num_cycles: How often all statements were imposed.
+    The terms are for each correction its columns and the regression on them; `num_cycles` is how often all statements
+    were imposed.
     """
 
     terms: tuple[tuple[tuple[int, ...], Any], ...]

@@ -71,20 +71,9 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
     num_thresholds: int = 100
 
     def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedQuantileRegressor:
-        """Fit the estimator and its projection.
+        """Fit the estimator and its projection; see `ProjectedRegressor.fit`.
 
-        Args:
-            X: The features of labelled rows, an array (n, d) or a data frame of numbers.
-            y: Their targets, (n,).
-            X_unlabelled: The features of further rows, (m, d), for the conditional regression.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data, `levels`, `num_thresholds`, or the columns that `collider` names, are invalid.
-            TypeError: If `estimator` or a regression has the wrong type.
-            kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
+        ValueError is also raised if `levels` or `num_thresholds` are invalid.
         """
         _check_levels(self.levels)
         count(self.num_thresholds, "num_thresholds")
@@ -134,10 +123,7 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
 class DistributionFunction:
     r"""The conditional distribution functions of a predictor before the projection, :math:`F(t \mid x)`.
 
-    Args:
-        predictor: The fitted regression of the indicators, a `kpp.Fit` or a callable.
-        prefit: Whether it is one of the last two.
-        thresholds: The thresholds t, (q,).
+    The predictor is the fitted regression of the indicators, or with `prefit` a `kpp.Fit` or a callable.
     """
 
     predictor: Any

@@ -69,22 +69,12 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
 def as_regression(
     choice: object, argument: str, random: np.random.RandomState, *, of_classes: bool = False
 ) -> Regressor:
-    """Return the regression that a name denotes, or a copy of a regression, not yet fitted.
+    """Return the regression that a name denotes, or a copy of a regression of scikit-learn, not yet fitted.
 
-    Args:
-        choice: "linear", least squares; "kernel-ridge", ridge regression on the features of `MedianNystroem` with the
-            penalty of the smallest leave-one-out error; "forest", a random forest of leaves of at least ten rows; or a
-            scikit-learn regressor.
-        argument: The argument that held it, for the message.
-        random: The source of the seeds of landmarks and forests.
-        of_classes: Whether it may be "logistic", logistic regression on standardized columns, too.
-
-    Returns:
-        The regression; repeated fits of it to the same rows agree.
-
-    Raises:
-        ValueError: If the name is unknown.
-        TypeError: If it is neither a name nor an object with `fit` and `predict`.
+    "linear" is least squares; "kernel-ridge" ridge regression on the features of `MedianNystroem` with the penalty of
+    the smallest leave-one-out error; "forest" a random forest of leaves of at least ten rows; for classes "logistic" is
+    logistic regression on standardized columns. Repeated fits to the same rows agree. Raises ValueError, which names
+    the argument, if the name is unknown, and TypeError for an object without `fit` and `predict`.
     """
     if not isinstance(choice, str):
         if isinstance(choice, type) or not isinstance(choice, Regressor):

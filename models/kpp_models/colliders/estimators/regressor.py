@@ -120,9 +120,7 @@ class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
 class PlainRegression:
     """The predictions of the estimator before the projection.
 
-    Args:
-        predictor: The fitted estimator.
-        start: The function that was subtracted from the targets before the fit; None for nothing.
+    `start` is the function that was subtracted from the targets before the fit; None for nothing.
     """
 
     predictor: Any

@@ -17,12 +17,7 @@ from kpp_models.colliders.estimators.regressions import Regressor, fit_columns
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of features.
-
-    Args:
-        features: The input of a predictor: the original data frame, otherwise an array, (n, d).
-        table: The same as an array, (n, d).
-    """
+    """Rows of features: the input of a predictor, perhaps a data frame, and the same as an array."""
 
     features: Any
     table: Float[np.ndarray, "n d"]
@@ -68,8 +63,7 @@ def read_unlabelled(estimator: BaseEstimator, X_unlabelled: object, labelled: Ro
 def fit_predictor(estimator: object, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:
     """Return the estimator itself if it is fitted, otherwise a copy of it, fitted to targets (n,) or (n, q).
 
-    Raises:
-        TypeError: If it is not fitted, and not a scikit-learn estimator.
+    Raises TypeError if it is not fitted, and not a scikit-learn estimator.
     """
     if prefit:
         return estimator
@@ -86,9 +80,7 @@ def fit_predictor(estimator: object, prefit: bool, rows: Rows, targets: np.ndarr
 def predict_mean(predictor: object, rows: Rows) -> Float[np.ndarray, " n"]:
     """Return the predictions at rows: for a `kpp.Fit` the mean over draws, otherwise the values of the predictor.
 
-    Raises:
-        TypeError: If the predictor has another type.
-        ValueError: If the predictions are not one finite number per row.
+    Raises TypeError if the predictor has another type, ValueError if it does not predict one finite number per row.
     """
     if isinstance(predictor, Fit):
         values: Any = predictor.predict(rows.features)["mean"].mean(("chain", "draw"))

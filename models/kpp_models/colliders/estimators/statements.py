@@ -27,13 +27,7 @@ MAX_TESTED_ROWS = 1000  # the time of a test grows with the cube of the rows
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """An independence of the target, with the positions of its columns.
-
-    Args:
-        independence: The statement in the user's names.
-        of: The columns of A, of which the target is independent.
-        given: The columns of B.
-    """
+    """An independence of the target in the user's names, of the columns A given the columns B, by position."""
 
     independence: Independence
     of: tuple[int, ...]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from kpp.data.estimators import read_arrays
 from kpp_models.preferences.estimators.pair_rows import read_labels, read_weights
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
+from kpp_models.tables.estimators.two_classes import BinaryClassifier
 
 
-class BradleyTerry(ClassifierMixin, BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
+class BradleyTerry(BinaryClassifier, BaseEstimator):
     r"""Matches decided by the difference of two strengths.
 
     .. math:: P(a \text{ beats } b) = \sigma(s_a - s_b), \qquad
@@ -40,10 +42,8 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
         generalized Bradley-Terry models, Annals of Statistics, 2004, assumption 1.
     """
 
-    # Nothing is checked here: scikit-learn requires that every argument is stored unchanged.
-    def __init__(self, *, penalty: Any = 1.0, num_items: Any = None):
-        self.penalty = penalty
-        self.num_items = num_items
+    penalty: Any = 1.0
+    num_items: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BradleyTerry:
         """Fit the strengths.
@@ -81,21 +81,6 @@ class BradleyTerry(ClassifierMixin, BaseEstimator):
         X = _whole(read_arrays(self, X, reset=False))
         self._check(X, len(self.strengths_))
         return self.strengths_[X[:, 0]] - self.strengths_[X[:, 1]]
-
-    def predict_proba(self, X: Any) -> Float[np.ndarray, "N 2"]:
-        """Return the probabilities that first items lose and win, (N, 2)."""
-        odds = self.decision_function(X)
-        return np.stack([expit(-odds), expit(odds)], axis=1)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the more probable classes, (N,)."""
-        odds = self.decision_function(X)
-        return self.classes_[(odds > 0).astype(int)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
     @staticmethod
     def _check(X: np.ndarray, num_items: int) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.utils.validation import check_is_fitted
@@ -15,9 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from kpp.data.estimators import read_arrays
 from kpp_models.preferences.estimators.pair_rows import orient_rows, read_labels, read_weights, refuse_odd, swap_rows
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
+from kpp_models.tables.estimators.two_classes import BinaryClassifier
 
 
-class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
+class PairwiseLogisticRegression(BinaryClassifier, BaseEstimator):
     r"""Matches decided by a linear utility.
 
     .. math:: P(x \text{ beats } x') = \sigma\bigl(w^\top (x - x')\bigr), \qquad
@@ -33,8 +35,7 @@ class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
         coef_: w, (d,).
     """
 
-    def __init__(self, C: Any = 1.0):
-        self.C = C
+    C: Any = dataclasses.field(default=1.0, kw_only=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PairwiseLogisticRegression:
         """Fit the utility.
@@ -64,23 +65,9 @@ class PairwiseLogisticRegression(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return np.sum(_differences(read_arrays(self, X, reset=False)) * self.coef_, axis=1)
 
-    def predict_proba(self, X: Any) -> Float[np.ndarray, "N 2"]:
-        """Return the probabilities that first items lose and win, (N, 2)."""
-        odds = self.decision_function(X)
-        return np.stack([expit(-odds), expit(odds)], axis=1)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the more probable classes, (N,)."""
-        odds = self.decision_function(X)
-        return self.classes_[(odds > 0).astype(int)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-
-class PairwiseClassifier(ClassifierMixin, BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
+class PairwiseClassifier(BinaryClassifier, BaseEstimator):
     r"""Any classifier of two items side by side, fitted to every match in both orders and averaged over both.
 
     .. math:: P(x \text{ beats } x') = \tfrac12 \bigl[p(x, x') + 1 - p(x', x)\bigr]
@@ -99,8 +86,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, section 3.3.
     """
 
-    def __init__(self, estimator: Any = None):
-        self.estimator = estimator
+    estimator: Any = dataclasses.field(default=None, kw_only=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PairwiseClassifier:
         """Fit the classifier to the matches and their mirror images.
@@ -131,16 +117,6 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         """Return the probabilities that first items lose and win, (N, 2)."""
         excess = self._excess(X)
         return np.stack([0.5 - excess, 0.5 + excess], axis=1)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the more probable classes, (N,)."""
-        excess = self._excess(X)
-        return self.classes_[(excess > 0).astype(int)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
     def _excess(self, X: Any) -> Float[np.ndarray, " N"]:
         """Return the probability that the first item wins minus one half."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpyro import distributions as dist
-from sklearn.base import ClassifierMixin
 
-from kpp.data.estimators import in_float64, read_training
 from kpp.data.tables import read_points
 from kpp_models.tables.classification import GPClassification
 from kpp_models.tables.estimators.defaults import kernel_with_priors
-from kpp_models.tables.estimators.fitted import FittedEstimator, read_two_classes
+from kpp_models.tables.estimators.fitted import FittedEstimator
+from kpp_models.tables.estimators.two_classes import BinaryClassifier
 
 _VARIANCE = 4.0  # the scale of the latent function's variance: log-odds of some units
 
 
-class GPClassifier(ClassifierMixin, FittedEstimator):
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
+class GPClassifier(BinaryClassifier, FittedEstimator):
     r"""Gaussian-process classification into two classes, `kpp_models.GPClassification`, as a scikit-learn estimator.
 
     .. math:: P(y_i = c_2 \mid f) = \sigma(f(x_i)), \qquad f \sim GP(m, k)
@@ -43,64 +44,25 @@ class GPClassifier(ClassifierMixin, FittedEstimator):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        mean: Any = None,
-        link: Any = "logit",
-        latent: Any = "laplace",
-        num_inducing: Any = None,
-        inference: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.mean = mean
-        self.link = link
-        self.latent = latent
-        self.num_inducing = num_inducing
-        self.inference = inference
-        self.random_state = random_state
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    mean: Any = None
+    link: Any = "logit"
+    latent: Any = "laplace"
+    num_inducing: Any = None
+    inference: Any = None
+    random_state: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any) -> GPClassifier:
-        """Fit the process.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
-            y: The labels, (n,), of two classes and any type.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid, or there are not two classes.
-            kpp.inference.ConvergenceError: If the inference has not converged.
-        """
-        table, labels = read_training(self, X, y, numeric=False)
-        self.classes_, labels, names = read_two_classes(labels)
-        model = GPClassification(
+    def _model(self, table: Any, y: np.ndarray, classes: tuple[str, str] | None) -> GPClassification:
+        return GPClassification(
             kernel_with_priors(*read_points(table, "X"), _VARIANCE) if self.kernel is None else self.kernel,
             dist.Normal(0.0, 1.0) if self.mean is None else self.mean,
             link=self.link,
             latent=self.latent,
             num_inducing=self.num_inducing,
-            classes=names,
+            classes=classes,
         )
-        self._fit_model(model, table, labels, self.random_state, self.inference)
-        return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "p 2"]:
         """Return the probabilities of the two classes at rows (p, d), averaged over the draws of the parameters."""
         second = self._predicted(X)["probability"].mean(("chain", "draw")).values
         return np.stack([1.0 - second, second], axis=1)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the more probable classes at rows (p, d), (p,)."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags

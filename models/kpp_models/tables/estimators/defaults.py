@@ -37,8 +37,7 @@ def kernel_with_priors(points: Points, schema: Schema, variance: float) -> Abstr
 def target_variance(y: Float[np.ndarray, " n"]) -> float:
     """Return the variance of the targets; 1 if they are all equal, where rounding errors may make it another number.
 
-    Raises:
-        ValueError: If the variance is not a positive finite number of double precision.
+    Raises ValueError if the variance is not a positive finite number of double precision.
     """
     if np.ptp(y) == 0:
         return 1.0
@@ -55,10 +54,8 @@ def target_variance(y: Float[np.ndarray, " n"]) -> float:
 def noise_prior(variance: float) -> dist.Distribution:
     r"""Return a prior with the median v / 10, :math:`\sigma^2 \sim \mathrm{InverseGamma}(1/2, 0.0227 v)`.
 
-    It keeps away from 0: the density of targets without noise has no maximum under a prior that does not.
-
-    Args:
-        variance: v, the variance of the targets.
+    It keeps away from 0: the density of targets without noise has no maximum under a prior that does not. v is the
+    variance of the targets.
     """
     return dist.InverseGamma(0.5, 0.0227 * variance)
 

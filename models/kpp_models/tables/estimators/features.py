@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -38,6 +39,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
         return np.asarray(_feature_map(self.features_, jnp.asarray(pad_rows(points))))[: len(points)]
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class NystroemFeatures(KernelFeatures):
     r"""Features of Nyström's method, `kpp.features.Nystrom`.
 
@@ -61,13 +63,10 @@ class NystroemFeatures(KernelFeatures):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(
-        self, kernel: Any = None, *, num_landmarks: Any = 100, method: Any = "random", random_state: Any = None
-    ) -> None:
-        self.kernel = kernel
-        self.num_landmarks = num_landmarks
-        self.method = method
-        self.random_state = random_state
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    num_landmarks: Any = 100
+    method: Any = "random"
+    random_state: Any = None
 
     @in_float64
     def fit(self, X: Any, y: Any = None) -> NystroemFeatures:
@@ -94,6 +93,7 @@ class NystroemFeatures(KernelFeatures):
         return self
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class RandomFourierFeatures(KernelFeatures):
     r"""Random Fourier features of a stationary kernel, `kpp.features.RandomFourier`.
 
@@ -113,10 +113,9 @@ class RandomFourierFeatures(KernelFeatures):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(self, kernel: Any = None, *, num_frequencies: Any = 100, random_state: Any = None) -> None:
-        self.kernel = kernel
-        self.num_frequencies = num_frequencies
-        self.random_state = random_state
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    num_frequencies: Any = 100
+    random_state: Any = None
 
     @in_float64
     def fit(self, X: Any, y: Any = None) -> RandomFourierFeatures:

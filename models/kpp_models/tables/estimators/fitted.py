@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any
+import abc
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from sklearn.base import is_classifier
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from kpp import MAP, Fit, RKHSFunction
-from kpp.data.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows
+from kpp.data.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows, read_training
+from kpp.data.tables import read_points
 from kpp.inference import AbstractInference, AbstractModel
+from kpp.kernels import AbstractKernel
+from kpp_models.tables.estimators.defaults import kernel_with_constant
+
+Estimator = TypeVar("Estimator", bound="FittedEstimator")
+Function = TypeVar("Function", bound="FunctionEstimator")
 
 GRID = np.logspace(-8, 0, 9)  # regularizations that are tried if none is given
 
 
 class FittedEstimator(KernelEstimator):
-    """An estimator whose fit is a `kpp.Fit`, in its attribute `fit_`."""
+    """An estimator whose fit is a `kpp.Fit`, in its attribute `fit_`; a subclass says of which model."""
 
     fit_: Fit
+    classes_: np.ndarray
+    inference: AbstractInference | None = None
+    random_state: Any = 0
 
-    def _fit_model(
-        self, model: AbstractModel, table: Any, y: Any, random_state: Any, inference: AbstractInference | None
-    ) -> None:
-        """Fit a model to a table; the inference is `kpp.MAP` if none is given."""
-        chosen = MAP(progress=False) if inference is None else inference
-        self.fit_ = model.fit(as_rng_key(random_state), table, y, inference=chosen, num_prior_samples=0)
+    @abc.abstractmethod
+    def _model(self, table: Any, y: np.ndarray, classes: tuple[str, str] | None) -> AbstractModel:
+        """Return the model for rows with their targets, or with labels as text of two classes."""
+
+    @in_float64
+    def fit(self: Estimator, X: Any, y: Any) -> Estimator:
+        """Fit the model.
+
+        Args:
+            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
+            y: The targets, (n,); for a classifier labels of two classes and any type.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data or a parameter are invalid, or there are not two classes.
+            kpp.inference.ConvergenceError: If the inference has not converged.
+        """
+        table, targets = read_training(self, X, y, numeric=not is_classifier(self))
+        classes = None
+        if is_classifier(self):
+            self.classes_, targets, classes = read_two_classes(targets)
+        model = self._model(table, targets, classes)
+        inference = MAP(progress=False) if self.inference is None else self.inference
+        key = as_rng_key(self.random_state)
+        self.fit_ = model.fit(key, table, targets, inference=inference, num_prior_samples=0)
+        return self
 
     def _points(self, X: Any) -> np.ndarray:
         """Return rows as points, categories as their codes."""
@@ -48,10 +81,25 @@ class FunctionEstimator(FittedEstimator):
     """An estimator whose fit is one function, without draws, in its attribute `function_`."""
 
     function_: RKHSFunction
+    kernel: Any
+    regularization: Any
 
-    def _fit_function(self, model: AbstractModel, table: Any, y: Any) -> None:
-        self._fit_model(model, table, y, 0, None)
+    @abc.abstractmethod
+    def _machine(self, kernel: AbstractKernel, regularization: Any, classes: tuple[str, str] | None) -> Any:
+        """Return the model with a kernel and a regularization."""
+
+    def _model(self, table: Any, y: np.ndarray, classes: tuple[str, str] | None) -> AbstractModel:
+        kernel = kernel_with_constant(*read_points(table, "X")) if self.kernel is None else self.kernel
+        if self.regularization is not None:
+            return self._machine(kernel, self.regularization, classes)
+        return self._machine(kernel, 1.0, classes).select(table, y, grid={"regularization": GRID}).model
+
+    @in_float64
+    def fit(self: Function, X: Any, y: Any) -> Function:
+        """Fit the function; see `FittedEstimator.fit`."""
+        super().fit(X, y)
         self.function_ = self.fit_.function()
+        return self
 
     @in_float64
     def _evaluate(self, X: Any) -> Float[np.ndarray, " p"]:
@@ -61,16 +109,9 @@ class FunctionEstimator(FittedEstimator):
 
 
 def read_two_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, str]]:
-    """Read labels of any type.
+    """Return the two sorted classes of labels of any type, and as text the labels and the classes, which models take.
 
-    Args:
-        labels: One label per row, (n,).
-
-    Returns:
-        The two sorted classes, and as text the labels and the classes, which models take.
-
-    Raises:
-        ValueError: If there are not exactly two classes.
+    Raises ValueError if there are not exactly two classes.
     """
     check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)

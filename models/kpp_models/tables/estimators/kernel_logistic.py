@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit
-from sklearn.base import ClassifierMixin
 
-from kpp.data.estimators import in_float64, read_training
-from kpp.data.tables import read_points
-from kpp_models.tables.estimators.defaults import kernel_with_constant
-from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator, read_two_classes
+from kpp.kernels import AbstractKernel
+from kpp_models.tables.estimators.fitted import FunctionEstimator
+from kpp_models.tables.estimators.two_classes import BinaryClassifier
 from kpp_models.tables.logistic import KernelLogistic
 
 
-class KernelLogisticClassifier(ClassifierMixin, FunctionEstimator):
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
+class KernelLogisticClassifier(BinaryClassifier, FunctionEstimator):
     r"""Kernel logistic regression with two classes, `kpp_models.KernelLogistic`, as a scikit-learn estimator.
 
     .. math:: \min_f \frac1n \sum_i \log(1 + e^{-s_i f(x_i)}) + \frac\lambda2 \|f\|^2
@@ -38,48 +37,12 @@ class KernelLogisticClassifier(ClassifierMixin, FunctionEstimator):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(self, kernel: Any = None, *, regularization: Any = None) -> None:
-        self.kernel = kernel
-        self.regularization = regularization
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    regularization: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any) -> KernelLogisticClassifier:
-        """Fit the function.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
-            y: The labels, (n,), of two classes and any type.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid, or there are not two classes.
-        """
-        table, labels = read_training(self, X, y, numeric=False)
-        self.classes_, labels, names = read_two_classes(labels)
-        kernel = kernel_with_constant(*read_points(table, "X")) if self.kernel is None else self.kernel
-        model = KernelLogistic(kernel, 1.0 if self.regularization is None else self.regularization, names)
-        if self.regularization is None:
-            model = model.select(table, labels, grid={"regularization": GRID}).model
-        self._fit_function(model, table, labels)
-        return self
+    def _machine(self, kernel: AbstractKernel, regularization: Any, classes: tuple[str, str] | None) -> KernelLogistic:
+        return KernelLogistic(kernel, regularization, classes)
 
     def decision_function(self, X: Any) -> Float[np.ndarray, " p"]:
         """Return the log-odds of the second class at rows (p, d), (p,)."""
         return self._evaluate(X)
-
-    def predict_proba(self, X: Any) -> Float[np.ndarray, "p 2"]:
-        """Return the probabilities of the two classes at rows (p, d)."""
-        odds = self.decision_function(X)
-        return np.stack([expit(-odds), expit(odds)], axis=1)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the more probable classes at rows (p, d), (p,)."""
-        odds = self.decision_function(X)
-        return self.classes_[(odds > 0).astype(int)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
 
-from kpp.data.estimators import in_float64, read_training
-from kpp.data.tables import read_points
-from kpp_models.tables.estimators.defaults import kernel_with_constant
-from kpp_models.tables.estimators.fitted import GRID, FunctionEstimator
+from kpp.kernels import AbstractKernel
+from kpp_models.tables.estimators.fitted import FunctionEstimator
 from kpp_models.tables.ridge import KernelRidge
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class KernelRidgeRegressor(RegressorMixin, FunctionEstimator):
     r"""Kernel ridge regression, `kpp_models.KernelRidge`, as a scikit-learn estimator.
 
@@ -35,31 +35,11 @@ class KernelRidgeRegressor(RegressorMixin, FunctionEstimator):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(self, kernel: Any = None, *, regularization: Any = None) -> None:
-        self.kernel = kernel
-        self.regularization = regularization
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    regularization: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any) -> KernelRidgeRegressor:
-        """Fit the function.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
-            y: The targets, (n,).
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid.
-        """
-        table, targets = read_training(self, X, y, numeric=True)
-        kernel = kernel_with_constant(*read_points(table, "X")) if self.kernel is None else self.kernel
-        model = KernelRidge(kernel, 1.0 if self.regularization is None else self.regularization)
-        if self.regularization is None:
-            model = model.select(table, targets, grid={"regularization": GRID}).model
-        self._fit_function(model, table, targets)
-        return self
+    def _machine(self, kernel: AbstractKernel, regularization: Any, classes: tuple[str, str] | None) -> KernelRidge:
+        return KernelRidge(kernel, regularization)
 
     def predict(self, X: Any) -> Float[np.ndarray, " p"]:
         """Return the values of the function at rows (p, d), (p,)."""

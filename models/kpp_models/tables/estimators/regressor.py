@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
 
-from kpp.data.estimators import as_rng_key, in_float64, read_training
+from kpp.data.estimators import as_rng_key, in_float64
 from kpp.data.tables import read_points
 from kpp_models.tables.estimators.defaults import kernel_with_priors, mean_prior, noise_prior, target_variance
 from kpp_models.tables.estimators.fitted import FittedEstimator
 from kpp_models.tables.regression import GPRegression
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class GPRegressor(RegressorMixin, FittedEstimator):
     r"""Gaussian-process regression, `kpp_models.GPRegression`, as a scikit-learn estimator.
 
@@ -42,51 +44,23 @@ class GPRegressor(RegressorMixin, FittedEstimator):
         feature_names_in_: The names of the columns of a data frame.
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        noise_variance: Any = None,
-        mean: Any = None,
-        latent: Any = "exact",
-        num_inducing: Any = None,
-        inference: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.noise_variance = noise_variance
-        self.mean = mean
-        self.latent = latent
-        self.num_inducing = num_inducing
-        self.inference = inference
-        self.random_state = random_state
+    kernel: Any = dataclasses.field(default=None, kw_only=False)
+    noise_variance: Any = None
+    mean: Any = None
+    latent: Any = "exact"
+    num_inducing: Any = None
+    inference: Any = None
+    random_state: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any) -> GPRegressor:
-        """Fit the process.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
-            y: The targets, (n,).
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid.
-            kpp.inference.ConvergenceError: If the inference has not converged.
-        """
-        table, targets = read_training(self, X, y, numeric=True)
-        variance = target_variance(targets)
-        model = GPRegression(
+    def _model(self, table: Any, y: np.ndarray, classes: tuple[str, str] | None) -> GPRegression:
+        variance = target_variance(y)
+        return GPRegression(
             kernel_with_priors(*read_points(table, "X"), variance) if self.kernel is None else self.kernel,
             noise_prior(variance) if self.noise_variance is None else self.noise_variance,
-            mean_prior(targets, variance) if self.mean is None else self.mean,
+            mean_prior(y, variance) if self.mean is None else self.mean,
             latent=self.latent,
             num_inducing=self.num_inducing,
         )
-        self._fit_model(model, table, targets, self.random_state, self.inference)
-        return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict new observations.

@@ -1,0 +1,243 @@
+"""The Gaussian processes of tables as NumPyro model functions, for models of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array
+from numpyro import distributions as dist
+
+from kpp.foundation.validation import one_of
+from kpp.gp import (
+    AbstractPointwiseLikelihood,
+    BernoulliLikelihood,
+    GaussianProcessMarginal,
+    IterativeSettings,
+    LaplaceMarginal,
+)
+from kpp.gp.toolkit import (
+    WHITENED,
+    AbstractMultiLatentLikelihood,
+    InducingBound,
+    IterativeMarginal,
+    IterativeSystem,
+    LatentParts,
+    PriorMean,
+    evaluate_mean,
+    few_features,
+    inducing_features,
+    observe_inducing,
+    observe_sampled,
+    prior_covariance,
+    prior_factor,
+)
+from kpp.kernels import AbstractKernel
+from kpp.priors import sample as draw_priors
+from kpp.typing import AnyArray, Leaf
+from kpp_models.tables.latent_functions import LatentFunctions
+
+LATENTS = ("laplace", "sample", "inducing")
+MULTI_LATENTS = ("sample", "inducing")
+
+
+def gp_regression(
+    x: Array,
+    y: Array | None,
+    kernel: AbstractKernel,
+    noise_variance: Leaf,
+    mean: PriorMean | Leaf = 0.0,
+    row_variances: Array | None = None,
+    inducing_points: Leaf | None = None,
+    iterative: IterativeSettings | None = None,
+) -> None:
+    r"""Gaussian-process regression as a NumPyro model function.
+
+    .. math:: y \sim N(m(X),\; k(X, X) + \sigma^2 I + \mathrm{diag}(s))
+
+    The sites are those of the priors in `kernel`, `noise_variance` and `mean` (``kernel.lengthscale``, ...) and the
+    observed site ``y``, one vector. If the kernel has q < n finite features, time is of order n q^2 and no kernel
+    matrix is made.
+
+    Args:
+        x: The points, of shape (n, d).
+        y: The targets, of shape (n,), or None to draw them.
+        kernel: k, with or without priors among its leaves.
+        noise_variance: :math:`\sigma^2`, the variance of the observation noise, a number or a prior.
+        mean: m, the prior mean: a number, a prior, or a function of the points, which may hold priors.
+        row_variances: s, what the variance of each row has in addition, (n,), or None.
+        inducing_points: Inducing points, (w, d), or a prior for them: y then has the density of the collapsed bound,
+            `kpp.gp.toolkit.InducingBound`. None for the exact evidence.
+        iterative: Settings, of the estimated evidence, `kpp.gp.toolkit.IterativeMarginal`.
+    """
+    kernel = draw_priors("kernel", kernel)
+    noise = draw_priors("noise_variance", noise_variance)
+    center = evaluate_mean(draw_priors("mean", mean), x)
+    noise = noise if row_variances is None else noise + row_variances
+    if iterative is not None:
+        law: dist.Distribution = IterativeMarginal(center, IterativeSystem.create(kernel, x, noise, iterative))
+    elif inducing_points is None:
+        law = _marginal(x, kernel, noise, center)
+    else:
+        _, features, rest = inducing_features(kernel, draw_priors("inducing_points", inducing_points), x)
+        law = InducingBound(center, features, noise, rest)
+    numpyro.sample("y", law, obs=y)
+
+
+def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: AnyArray) -> dist.Distribution:
+    """Return the law of the targets: by features if the kernel has few of them, else by the kernel matrix."""
+    features = few_features(kernel, x, noise_variance)
+    if features is None:
+        return GaussianProcessMarginal(mean, kernel.gram(x), noise_variance)
+    center, noise = (jnp.broadcast_to(value, features.shape[:1]) for value in (mean, noise_variance))
+    return dist.LowRankMultivariateNormal(center, features, noise)
+
+
+def gp_classification(
+    x: Array,
+    y: Array | None,
+    kernel: AbstractKernel,
+    mean: PriorMean | Leaf = 0.0,
+    link: str = "logit",
+    latent: str = "laplace",
+    inducing_points: Leaf | None = None,
+    minibatch: int | None = None,
+) -> None:
+    r"""Gaussian-process classification as a NumPyro model function.
+
+    .. math:: y_i \sim \mathrm{Bernoulli}(\sigma(f(x_i))), \qquad f \sim GP(m, k)
+
+    The sites are those of the priors in `kernel` and `mean`, the observed site ``y``, and for ``latent="sample"`` the
+    site ``latent_whitened``, of shape (n,).
+
+    Args:
+        x: The points, of shape (n, d).
+        y: Labels in {0, 1}, of shape (n,), or None to draw them.
+        kernel: k, with or without priors among its leaves.
+        mean: m, the prior mean of f: a number, a prior, or a function of the points, which may hold priors.
+        link: "logit" or "probit".
+        latent: As for `generalized_gp`.
+        inducing_points: Inducing points, (w, d), or a prior for them.
+        minibatch: The number of rows of a subsample.
+    """
+    generalized_gp(x, y, kernel, BernoulliLikelihood(link=link), mean, latent, inducing_points, minibatch)
+
+
+def generalized_gp(
+    x: Array,
+    y: Array | None,
+    kernel: AbstractKernel,
+    likelihood: AbstractPointwiseLikelihood,
+    mean: PriorMean | Leaf = 0.0,
+    latent: str = "laplace",
+    inducing_points: Leaf | None = None,
+    minibatch: int | None = None,
+) -> None:
+    r"""Observations of a Gaussian process with any likelihood, as a NumPyro model function.
+
+    .. math:: y_i \sim p(y_i \mid f(x_i)), \qquad f \sim GP(m, k)
+
+    The sites are those of the priors in `kernel`, `likelihood` and `mean`, the observed site ``y``, and for
+    ``latent="sample"`` the site ``latent_whitened``, of shape (n,).
+
+    Args:
+        x: The points, of shape (n, d).
+        y: The observations, of shape (n,), or None to draw them.
+        kernel: k, with or without priors among its leaves.
+        likelihood: p(y | f) without the observations, with or without priors among its leaves.
+        mean: m, the prior mean of f: a number, a prior, or a function of the points, which may hold priors.
+        latent: "laplace" integrates f out by Laplace's approximation (one vector site ``y``), "sample" makes the
+            inference sample it (n independent sites given f), "inducing" its values at inducing points, site
+            ``inducing_whitened``: the rest is integrated out in a lower bound of the evidence.
+        inducing_points: Inducing points, (w, d), or a prior for them, with "inducing".
+        minibatch: The number of rows of a subsample, with "inducing"; None for all rows.
+    """
+    one_of(latent, "latent", LATENTS)
+    kernel = draw_priors("kernel", kernel)
+    likelihood = draw_priors("likelihood", likelihood)
+    mean = evaluate_mean(draw_priors("mean", mean), x)
+    observe_process(x, y, kernel, likelihood, mean, latent, inducing_points, minibatch)
+
+
+def observe_process(
+    x: Any,
+    y: Array | None,
+    kernel: AbstractKernel,
+    likelihood: AbstractPointwiseLikelihood,
+    mean: Array | float,
+    latent: str | None,
+    inducing: Any = None,
+    minibatch: int | None = None,
+) -> None:
+    """Observe a process without priors at a batch of points, as `generalized_gp` does; None is "laplace".
+
+    The mean is one number, or one for each point. Inducing points are a batch, or a prior for an array.
+    """
+    n = num_rows(x)
+    if latent in (None, "laplace"):
+        law = LaplaceMarginal(mean, prior_covariance(kernel, x), likelihood, whitened=WHITENED)
+        numpyro.sample("y", law, obs=y)
+        return
+    if latent == "sample":
+        observe_sampled(likelihood, lambda white: mean + prior_factor(kernel.gram(x)) @ white, (n,), y)
+        return
+    points = draw_priors("inducing_points", inducing)
+
+    def parts(rows: Array) -> LatentParts:
+        _, features, rest = inducing_features(kernel, points, jax.tree.map(lambda leaf: leaf[rows], x))
+        return LatentParts(jnp.asarray(mean)[rows] if jnp.ndim(mean) else mean, features, rest)
+
+    observe_inducing(likelihood, parts, (num_rows(points),), n, y, minibatch)
+
+
+def multi_latent_gp(
+    x: Array,
+    y: Array | None,
+    kernel: AbstractKernel,
+    likelihood: AbstractMultiLatentLikelihood,
+    mean: Leaf = 0.0,
+    scale: Leaf = 1.0,
+    latent: str = "sample",
+    inducing_points: Leaf | None = None,
+    minibatch: int | None = None,
+) -> None:
+    r"""Observations that depend on several latent functions, as a NumPyro model function.
+
+    .. math:: y_i \sim p(y_i \mid f_1(x_i), \ldots, f_L(x_i)), \qquad f_l \sim GP(m_l, s_l^2 k) \text{ independently}
+
+    The sites are those of the priors in `kernel`, `likelihood`, `mean` and `scale`, the observed site ``y``, and
+    ``latent_whitened``, (n, L), or ``inducing_whitened``, (w, L).
+
+    Args:
+        x: The points, of shape (n, d).
+        y: The observations, (n, ...), or None to draw them.
+        kernel: k, with or without priors among its leaves.
+        likelihood: p(y | f) without the observations, with or without priors among its leaves.
+        mean: m, a number or (L,), or a prior.
+        scale: s, positive, a number or (L,), or a prior.
+        latent: "sample" makes the inference sample the latent values at the points, "inducing" those at inducing
+            points: the rest is integrated out in a lower bound of the evidence.
+        inducing_points: As for `generalized_gp`.
+        minibatch: As for `generalized_gp`.
+    """
+    one_of(latent, "latent", MULTI_LATENTS)
+    kernel, likelihood = draw_priors("kernel", kernel), draw_priors("likelihood", likelihood)
+    mean, scale = draw_priors("mean", mean), draw_priors("scale", scale)
+    n, count = x.shape[0], likelihood.num_latents
+    if latent == "sample":
+        observe_sampled(likelihood, lambda z: LatentFunctions(kernel, x, z, mean, scale).at_points(), (n, count), y)
+        return
+    points = jnp.asarray(draw_priors("inducing_points", inducing_points))
+
+    def parts(rows: Array) -> LatentParts:
+        _, features, rest = inducing_features(kernel, points, x[rows])
+        return LatentParts(jnp.broadcast_to(mean, (1, count)), features, rest, jnp.broadcast_to(scale, (count,)))
+
+    observe_inducing(likelihood, parts, (points.shape[0], count), n, y, minibatch)
+
+
+def num_rows(batch: Any) -> int:
+    """Return the number of points of a batch."""
+    return jax.tree.leaves(batch)[0].shape[0]
