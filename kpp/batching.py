@@ -110,13 +110,7 @@ def even_size(num_rows: int, largest: int) -> int:
 
 
 def map_blocks(
-    f: Callable[[PyTree], PyTree],
-    rows: PyTree,
-    size: int,
-    *,
-    axis: int = 0,
-    bar: tqdm | None = None,
-    threads: int = 1,
+    f: Callable[[PyTree], PyTree], rows: PyTree, size: int, *, axis: int = 0, bar: tqdm | None = None, threads: int = 1
 ) -> PyTree:
     """Call a function for each block of rows, and join the results.
 

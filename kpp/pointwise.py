@@ -48,10 +48,7 @@ def gaussian(y: AnyArray, mean: AnyArray | float, covariance: AnyArray) -> Float
 
 
 def student_t(
-    y: AnyArray,
-    degrees_of_freedom: AnyArray | float,
-    mean: AnyArray | float,
-    scale_matrix: AnyArray,
+    y: AnyArray, degrees_of_freedom: AnyArray | float, mean: AnyArray | float, scale_matrix: AnyArray
 ) -> Float[Array, "*batch n"]:
     r"""Return the leave-one-out log densities of a multivariate Student-t vector.
 

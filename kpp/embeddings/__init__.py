@@ -10,9 +10,7 @@ from kpp.embeddings.conditional import AbstractConditionalEmbedding as AbstractC
 from kpp.embeddings.conditional import AbstractRegressionEmbedding as AbstractRegressionEmbedding
 from kpp.embeddings.conditional import ConditionalMeanEmbedding as ConditionalMeanEmbedding
 from kpp.embeddings.conditional_independence import IndependenceTest as IndependenceTest
-from kpp.embeddings.conditional_independence import (
-    conditional_independence_test as conditional_independence_test,
-)
+from kpp.embeddings.conditional_independence import conditional_independence_test as conditional_independence_test
 from kpp.embeddings.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
 from kpp.embeddings.embedding import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.embedding import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding

@@ -23,13 +23,7 @@ from kpp.embeddings.residuals import LENGTHSCALES, centered, centered_features, 
 from kpp.kernels import RBF, AbstractKernel, check_positive, median_heuristic
 from kpp.memory import check_count, check_matrices
 from kpp.typing import AnyArray, Numbers, RngKey
-from kpp.validation import (
-    as_finite_array,
-    as_points,
-    check_same_rows,
-    count,
-    warn_if_float32,
-)
+from kpp.validation import as_finite_array, as_points, check_same_rows, count, warn_if_float32
 
 
 class MeanIndependenceTest(NamedTuple):

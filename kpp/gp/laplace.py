@@ -162,10 +162,7 @@ def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, A
 
 
 def draw_whitened(
-    rng_key: RngKey,
-    likelihood: AbstractPointwiseLikelihood,
-    covariance: Float[AnyArray, "n n"],
-    mean: PriorMeans,
+    rng_key: RngKey, likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: PriorMeans
 ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
     r"""Draw whitened latent values from their posterior, with the log of an importance weight.
 

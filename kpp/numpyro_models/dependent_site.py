@@ -27,12 +27,7 @@ _KNOWN = f"{', '.join(cls.__name__ for cls in (*_WITH_FACTOR, *_WITH_COVARIANCE)
 
 
 def add_pointwise(
-    idata: Any,
-    numpyro_model: NumpyroModel,
-    samples: object = None,
-    *,
-    data: Mapping[str, Any],
-    site: str | None = None,
+    idata: Any, numpyro_model: NumpyroModel, samples: object = None, *, data: Mapping[str, Any], site: str | None = None
 ) -> Any:
     r"""Return an ArviZ object with pointwise log likelihoods of a multivariate normal site, so that it counts n rows.
 

@@ -202,10 +202,7 @@ class _Projected(NamedTuple):
 
 
 def _projected_law(
-    value_function: AbstractImputation,
-    posterior: GPPosterior,
-    x: Float[AnyArray, "p d"],
-    target: Target,
+    value_function: AbstractImputation, posterior: GPPosterior, x: Float[AnyArray, "p d"], target: Target
 ) -> _Projected | None:
     """Return the law under posteriors of finite rank, if it is affordable and lacks little."""
     function = posterior.mean.unfold()
@@ -241,12 +238,7 @@ def _with_fewer_rows(value_function: AbstractImputation) -> Iterator[AbstractImp
 
 
 def _affordable_game(
-    value_function: AbstractImputation,
-    posterior: GPPosterior,
-    target: Target,
-    num_pairs: int,
-    *,
-    across: bool,
+    value_function: AbstractImputation, posterior: GPPosterior, target: Target, num_pairs: int, *, across: bool
 ) -> tuple[AbstractImputation, float] | None:
     """Return the game itself, or with landmarks as its background, and its steps, if these are affordable."""
     sizes = [np.shape(value_function.background)[0]]
@@ -261,11 +253,7 @@ def _affordable_game(
 
 
 def _steps(
-    value_function: AbstractImputation,
-    posterior: GPPosterior,
-    target: Target,
-    size: int,
-    across: bool,
+    value_function: AbstractImputation, posterior: GPPosterior, target: Target, size: int, across: bool
 ) -> float:
     """Return how many products of kernel factors the covariance of a pair of points takes."""
     kernel, num_players = posterior.mean.kernel, target.players.num_players

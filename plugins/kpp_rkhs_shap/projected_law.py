@@ -19,14 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from kpp import GPPosterior, RKHSFunction
 from kpp.features import Nystrom
-from kpp.games import (
-    AbstractImputation,
-    Interventional,
-    Observational,
-    Players,
-    has_product_terms,
-    num_nodes,
-)
+from kpp.games import AbstractImputation, Interventional, Observational, Players, has_product_terms, num_nodes
 from kpp.kernels import AbstractKernel
 from kpp_rkhs_shap.target import Target
 

@@ -14,11 +14,12 @@ complete for this, with several treatments and outcomes: no node of Z is a causa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from kpp.causal.criteria.causal_paths import causal_nodes, directed_path, forbidden_nodes, path_to_forbidden
 from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
 from kpp.causal.graph.separating_sets import between, minimal_separators
 from kpp.causal.graph.separation import Path, d_connecting_path, some_separator
@@ -52,13 +53,7 @@ class CriterionCheck:
         return f"{self.criterion}; {shown}"
 
 
-def is_adjustment_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    adjusting: str | Collection[str],
-) -> CriterionCheck:
+def is_adjustment_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adjusting: Nodes) -> CriterionCheck:
     """Check the generalised adjustment criterion, which is necessary and sufficient for adjustment.
 
     Args:
@@ -83,13 +78,7 @@ def is_adjustment_set(
     return closed(backdoor, treatments, outcomes, nodes, CLOSES_NONCAUSAL)
 
 
-def is_backdoor_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    adjusting: str | Collection[str],
-) -> CriterionCheck:
+def is_backdoor_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adjusting: Nodes) -> CriterionCheck:
     """Check Pearl's back-door criterion, which is sufficient for adjustment (Pearl, 2009, definition 3.3.1).
 
     No adjusting node is a descendant of a treatment, and the adjusting nodes close every proper path from a treatment
@@ -117,12 +106,7 @@ def is_backdoor_set(
 
 
 def adjustment_sets(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    include: str | Collection[str] = (),
-    within: str | Collection[str] | None = None,
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
 ) -> Iterator[frozenset[str]]:
     """List all adjustment sets, lazily and with polynomial delay: there can be exponentially many.
 
@@ -153,11 +137,7 @@ def adjustment_sets(
 
 
 def minimal_adjustment_sets(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    within: str | Collection[str] | None = None,
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, within: Nodes | None = None
 ) -> Iterator[frozenset[str]]:
     """List the minimal adjustment sets (no proper subset is one), lazily and with polynomial delay.
 
@@ -182,9 +162,7 @@ def minimal_adjustment_sets(
     return minimal_separators(backdoor, treatments, outcomes, allowed)
 
 
-def proper_backdoor_graph(
-    graph: CausalDAG, *, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> CausalDAG:
+def proper_backdoor_graph(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes) -> CausalDAG:
     """Return the graph without the first edge of each proper causal path.
 
     A set that separates treatments from outcomes in it, and holds no forbidden node, is an adjustment set (van der
@@ -210,7 +188,7 @@ def proper_backdoor_graph(
 
 
 def allowed_nodes(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], within: str | Collection[str] | None
+    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], within: Nodes | None
 ) -> frozenset[str]:
     """Return the observed nodes that an adjustment set may hold, among the given nodes or among all."""
     return (
@@ -221,14 +199,12 @@ def allowed_nodes(
     )
 
 
-def offered_nodes(graph: CausalDAG, within: str | Collection[str] | None) -> frozenset[str]:
+def offered_nodes(graph: CausalDAG, within: Nodes | None) -> frozenset[str]:
     """Return the observed nodes among the given nodes, or all observed nodes for None."""
     return graph.observed if within is None else as_nodes(graph, within, "within") & graph.observed
 
 
-def required_nodes(
-    graph: CausalDAG, include: str | Collection[str], offered: frozenset[str], others: frozenset[str]
-) -> frozenset[str]:
+def required_nodes(graph: CausalDAG, include: Nodes, offered: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """Return the nodes that each set must hold; they must be among the nodes that it may hold."""
     required = as_observed(graph, include, "include", others)
     if not required <= offered:
@@ -248,9 +224,7 @@ def check_adjustable(
         raise NoAdjustmentError(f"no set of allowed nodes adjusts for {effect}", CLOSES_NONCAUSAL, path)
 
 
-def as_observed(
-    graph: CausalDAG, nodes: str | Collection[str], argument: str, others: frozenset[str]
-) -> frozenset[str]:
+def as_observed(graph: CausalDAG, nodes: Nodes, argument: str, others: frozenset[str]) -> frozenset[str]:
     """Return names as a set of observed nodes that are neither treatments nor outcomes."""
     found = as_nodes(graph, nodes, argument)
     check_disjoint(**{argument: found, "treatment` or `outcome": others})

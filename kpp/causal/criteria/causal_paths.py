@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path
 
 
-def directed_path(
-    graph: MixedGraph,
-    source: str | Collection[str],
-    target: str | Collection[str],
-    avoiding: str | Collection[str] = (),
-) -> Path | None:
+def directed_path(graph: MixedGraph, source: Nodes, target: Nodes, avoiding: Nodes = ()) -> Path | None:
     """Return a shortest directed path from `source` to `target` that avoids some nodes, or None.
 
     Args:
@@ -48,9 +43,7 @@ def directed_path(
     return None
 
 
-def causal_nodes(
-    graph: MixedGraph, *, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> frozenset[str]:
+def causal_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> frozenset[str]:
     """Return the nodes on proper causal paths, without the treatments.
 
     Args:
@@ -69,9 +62,7 @@ def causal_nodes(
     return after & _followed(graph.parents, as_nodes(graph, outcome, "outcome"), treatments)
 
 
-def forbidden_nodes(
-    graph: MixedGraph, *, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> frozenset[str]:
+def forbidden_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> frozenset[str]:
     """Return the nodes that no adjustment may hold: `causal_nodes` and all their descendants.
 
     Args:

@@ -13,9 +13,9 @@ Otherwise it fails in some law.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
 
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
 from kpp.causal.graph.separation import Path, d_connecting_path
 
@@ -43,13 +43,7 @@ class RuleCheck:
         return f"{self.equation}: {'holds' if self.holds else f'fails, see the path {self.witness}'}"
 
 
-def insert_observation(
-    graph: CausalDAG,
-    y: str | Collection[str],
-    x: str | Collection[str],
-    z: str | Collection[str],
-    w: str | Collection[str] = (),
-) -> RuleCheck:
+def insert_observation(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ()) -> RuleCheck:
     r"""Check rule 1: $p(y \mid do(x), z, w) = p(y \mid do(x), w)$.
 
     It holds if x and w separate y from z in the graph without the edges into x.
@@ -73,13 +67,7 @@ def insert_observation(
     return _check(equation, graph.do(xs), ys, zs, xs | ws)
 
 
-def exchange_action(
-    graph: CausalDAG,
-    y: str | Collection[str],
-    x: str | Collection[str],
-    z: str | Collection[str],
-    w: str | Collection[str] = (),
-) -> RuleCheck:
+def exchange_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ()) -> RuleCheck:
     r"""Check rule 2: $p(y \mid do(x), do(z), w) = p(y \mid do(x), z, w)$.
 
     It holds if x and w separate y from z in the graph without the edges into x and those out of z.
@@ -103,13 +91,7 @@ def exchange_action(
     return _check(equation, graph.do(xs).without_outgoing(zs), ys, zs, xs | ws)
 
 
-def insert_action(
-    graph: CausalDAG,
-    y: str | Collection[str],
-    x: str | Collection[str],
-    z: str | Collection[str],
-    w: str | Collection[str] = (),
-) -> RuleCheck:
+def insert_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ()) -> RuleCheck:
     r"""Check rule 3: $p(y \mid do(x), do(z), w) = p(y \mid do(x), w)$.
 
     It holds if x and w separate y from z in the graph without the edges into x and without the edges into Z(w). Z(w)
@@ -136,11 +118,7 @@ def insert_action(
 
 
 def _checked(
-    graph: CausalDAG,
-    y: str | Collection[str],
-    x: str | Collection[str],
-    z: str | Collection[str],
-    w: str | Collection[str],
+    graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
     sets = {name: as_nodes(graph, nodes, name) for name, nodes in (("y", y), ("x", x), ("z", z), ("w", w))}
     check_disjoint(**sets)

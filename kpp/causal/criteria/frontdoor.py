@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from kpp.causal.criteria.adjustment_sets import CriterionCheck, as_observed, closed, offered_nodes, required_nodes
 from kpp.causal.criteria.causal_paths import directed_path
 from kpp.causal.errors import NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import check_question
 from kpp.causal.graph.separating_sets import between
 from kpp.causal.graph.separation import reachable
@@ -35,13 +36,7 @@ UNCONFOUNDED = "no back-door path from a treatment to a node of a front-door set
 CLOSED_BY_TREATMENT = "the treatments close every back-door path from a front-door set to an outcome"
 
 
-def is_frontdoor_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    mediators: str | Collection[str],
-) -> CriterionCheck:
+def is_frontdoor_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, mediators: Nodes) -> CriterionCheck:
     """Check Pearl's front-door criterion.
 
     Args:
@@ -68,12 +63,7 @@ def is_frontdoor_set(
 
 
 def frontdoor_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    include: str | Collection[str] = (),
-    within: str | Collection[str] | None = None,
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
 ) -> frozenset[str]:
     """Return the largest front-door set; all others are subsets of it.
 
@@ -104,12 +94,7 @@ def frontdoor_set(
 
 
 def frontdoor_sets(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    include: str | Collection[str] = (),
-    within: str | Collection[str] | None = None,
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
 ) -> Iterator[frozenset[str]]:
     """List all front-door sets, lazily and with polynomial delay: there can be exponentially many.
 
@@ -132,11 +117,7 @@ def frontdoor_sets(
 
 
 def minimal_frontdoor_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    within: str | Collection[str] | None = None,
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, within: Nodes | None = None
 ) -> frozenset[str]:
     """Return a minimal front-door set: no proper subset of it is a front-door set.
 
@@ -167,11 +148,7 @@ def minimal_frontdoor_set(
 
 
 def _bounds(
-    graph: CausalDAG,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    include: str | Collection[str],
-    within: str | Collection[str] | None,
+    graph: CausalDAG, treatment: Nodes, outcome: Nodes, include: Nodes, within: Nodes | None
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
     """Return the treatments, the outcomes, the nodes that front-door sets must hold, and the allowed nodes."""
     treatments, outcomes = check_question(graph, treatment, outcome)

@@ -13,6 +13,7 @@ from kpp.causal.colliders import ColliderPartition, collider_partition
 from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
 from kpp.causal.graph.drawing import draw_svg
+from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
 from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
@@ -45,7 +46,7 @@ class CausalDAG:
         edges: Any = (),
         *,
         nodes: Iterable[str] = (),
-        latent: str | Collection[str] = (),
+        latent: Nodes = (),
         bidirected: Iterable[Collection[str]] = (),
     ):
         found, directed = as_edges(edges)
@@ -172,23 +173,23 @@ class CausalDAG:
     def _topological_order(self) -> tuple[str, ...]:
         return tuple(nx.lexicographical_topological_sort(self._graph, key=self.position.__getitem__))
 
-    def parents(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def parents(self, nodes: Nodes) -> frozenset[str]:
         """Return the direct causes of one node, or of any of several."""
         return frozenset(a for node in as_nodes(self, nodes, "nodes") for a in self._causes[node])
 
-    def children(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def children(self, nodes: Nodes) -> frozenset[str]:
         """Return the direct effects of one node, or of any of several."""
         return frozenset(b for node in as_nodes(self, nodes, "nodes") for b in self._effects[node])
 
-    def spouses(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def spouses(self, nodes: Nodes) -> frozenset[str]:
         """Return the nodes that share a bidirected edge with one node, or with any of several."""
         return frozenset(b for node in as_nodes(self, nodes, "nodes") for b in self._spouses[node])
 
-    def ancestors(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def ancestors(self, nodes: Nodes) -> frozenset[str]:
         """Return the causes, direct or not, of one node or of any of several, and these nodes themselves."""
         return _closure(self._causes, as_nodes(self, nodes, "nodes"))
 
-    def descendants(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def descendants(self, nodes: Nodes) -> frozenset[str]:
         """Return the effects, direct or not, of one node or of any of several, and these nodes themselves."""
         return _closure(self._effects, as_nodes(self, nodes, "nodes"))
 
@@ -222,25 +223,25 @@ class CausalDAG:
             return projection.children(node) & projection.colliders()
         return frozenset(node for node in self._graph if self._graph.in_degree(node) + len(self._spouses[node]) > 1)
 
-    def hide(self, nodes: str | Collection[str]) -> CausalDAG:
+    def hide(self, nodes: Nodes) -> CausalDAG:
         """Return the graph with some more nodes latent, such as nodes that were not measured."""
         hidden = self._latent | as_nodes(self, nodes, "nodes")
         return CausalDAG(self._graph, latent=hidden, bidirected=self._bidirected)
 
-    def subgraph(self, nodes: str | Collection[str]) -> CausalDAG:
+    def subgraph(self, nodes: Nodes) -> CausalDAG:
         """Return the graph of some nodes and the edges among them; the other nodes are deleted, not marginalised."""
         kept = as_nodes(self, nodes, "nodes")
         edges = [(a, b) for a, b in self._graph.edges if a in kept and b in kept]
         hidden = [pair for pair in self._bidirected if pair <= kept]
         return CausalDAG(edges, nodes=self.sort(kept), latent=self._latent & kept, bidirected=hidden)
 
-    def do(self, nodes: str | Collection[str]) -> CausalDAG:
+    def do(self, nodes: Nodes) -> CausalDAG:
         """Return the graph after an intervention on nodes: without the edges into them, bidirected ones included."""
         fixed = as_nodes(self, nodes, "nodes")
         edges = [(a, b) for a, b in self._graph.edges if b not in fixed]
         return self._replace(edges, [pair for pair in self._bidirected if not pair & fixed])
 
-    def without_outgoing(self, nodes: str | Collection[str]) -> CausalDAG:
+    def without_outgoing(self, nodes: Nodes) -> CausalDAG:
         """Return the graph without the directed edges out of nodes; bidirected edges stay."""
         cut = as_nodes(self, nodes, "nodes")
         return self._replace([(a, b) for a, b in self._graph.edges if a not in cut], self._bidirected)
@@ -287,7 +288,7 @@ class CausalDAG:
             hidden |= {frozenset(pair) for pair in ends if pair[0] != pair[1]}
         return CausalDAG(edges, nodes=observed, bidirected=hidden)
 
-    def districts(self, within: str | Collection[str] | None = None) -> tuple[frozenset[str], ...]:
+    def districts(self, within: Nodes | None = None) -> tuple[frozenset[str], ...]:
         """Return the c-components: the sets of observed nodes that bidirected edges of the projection connect.
 
         Args:
@@ -328,15 +329,11 @@ class CausalDAG:
         """Return a node's children, spouses and parents: see `kpp.causal.collider_partition`."""
         return collider_partition(self, outcome)
 
-    def d_separated(
-        self, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-    ) -> bool:
+    def d_separated(self, x: Nodes, y: Nodes, given: Nodes = ()) -> bool:
         """Return whether `given` separates `x` from `y`: see `kpp.causal.d_separated`."""
         return d_separated(self, x, y, given)
 
-    def d_connecting_path(
-        self, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-    ) -> Path | None:
+    def d_connecting_path(self, x: Nodes, y: Nodes, given: Nodes = ()) -> Path | None:
         """Return a path that `given` leaves open, or None: see `kpp.causal.d_connecting_path`."""
         return d_connecting_path(self, x, y, given)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 
 from kpp.causal import errors
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes
 
 
-def as_nodes(graph: MixedGraph, nodes: str | Collection[str], argument: str) -> frozenset[str]:
+def as_nodes(graph: MixedGraph, nodes: Nodes, argument: str) -> frozenset[str]:
     """Return one name or several as a set of nodes of the graph.
 
     Args:
@@ -45,9 +45,7 @@ def check_disjoint(**sets: frozenset[str]) -> None:
                 raise errors.NotDisjointError(sets[first] & sets[second], first, second)
 
 
-def check_question(
-    graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> tuple[frozenset[str], frozenset[str]]:
+def check_question(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[frozenset[str], frozenset[str]]:
     """Return the treatments and the outcomes of a causal question as sets of observed nodes.
 
     The treatments need not be causes of the outcomes: that there is no effect is an answer.
@@ -77,9 +75,7 @@ def check_question(
     return treatments, outcomes
 
 
-def check_effect(
-    graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> tuple[frozenset[str], frozenset[str]]:
+def check_effect(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[frozenset[str], frozenset[str]]:
     """Return the treatments and the outcomes of a causal effect that need not be zero, as sets of observed nodes.
 
     Args:

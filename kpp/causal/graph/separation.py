@@ -7,10 +7,10 @@ last edge points at it; these two decide where a path may go on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from kpp.causal.errors import CausalError
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
 from kpp.wording import named
 
@@ -46,9 +46,7 @@ class Path(tuple[str, ...]):
         return " ".join([self[0], *(f"{arrow} {node}" for arrow, node in zip(self.arrows, self[1:], strict=True))])
 
 
-def d_connecting_path(
-    graph: MixedGraph, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-) -> Path | None:
+def d_connecting_path(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) -> Path | None:
     """Return a shortest path from `x` to `y` that `given` leaves open, or None if `given` closes all paths.
 
     A path is open if each collider on it is an ancestor of `given` (or in it) and no other node on it is in `given`.
@@ -77,7 +75,7 @@ def d_connecting_path(
     return _trace(came_from, ends[0]) if ends else None
 
 
-def reachable(graph: MixedGraph, x: str | Collection[str], given: str | Collection[str] = ()) -> frozenset[str]:
+def reachable(graph: MixedGraph, x: Nodes, given: Nodes = ()) -> frozenset[str]:
     """Return the nodes that `given` does not separate from `x`, those of `x` included.
 
     Args:
@@ -97,9 +95,7 @@ def reachable(graph: MixedGraph, x: str | Collection[str], given: str | Collecti
     return frozenset(on_open_walks(graph, sources, closed) - closed)
 
 
-def d_separated(
-    graph: MixedGraph, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-) -> bool:
+def d_separated(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) -> bool:
     """Return whether `given` separates `x` from `y`: whether it closes every path between them.
 
     Args:
@@ -122,12 +118,7 @@ def d_separated(
 
 
 def minimal_separator(
-    graph: MixedGraph,
-    x: str | Collection[str],
-    y: str | Collection[str],
-    *,
-    include: str | Collection[str] = (),
-    within: str | Collection[str] | None = None,
+    graph: MixedGraph, x: Nodes, y: Nodes, *, include: Nodes = (), within: Nodes | None = None
 ) -> frozenset[str] | None:
     """Return a minimal set that holds `include` and separates `x` from `y`: no proper subset with `include` does.
 
@@ -154,14 +145,7 @@ def minimal_separator(
     return None if found is None else found[1]
 
 
-def is_minimal_separator(
-    graph: MixedGraph,
-    x: str | Collection[str],
-    y: str | Collection[str],
-    given: str | Collection[str],
-    *,
-    include: str | Collection[str] = (),
-) -> bool:
+def is_minimal_separator(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes, *, include: Nodes = ()) -> bool:
     """Return whether a set separates `x` from `y` while none of its proper subsets that hold `include` does.
 
     Args:
@@ -237,11 +221,7 @@ def on_open_walks(
 
 
 def _checked(
-    graph: MixedGraph,
-    x: str | Collection[str],
-    y: str | Collection[str],
-    include: str | Collection[str],
-    within: str | Collection[str] | None,
+    graph: MixedGraph, x: Nodes, y: Nodes, include: Nodes, within: Nodes | None
 ) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
     """Return the arguments of a search for a separator as sets of nodes, the last without the nodes of x and y."""
     first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")

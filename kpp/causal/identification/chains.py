@@ -17,15 +17,7 @@ from typing import NamedTuple
 
 from kpp.causal.errors import NotCoveredError
 from kpp.causal.identification.estimand import Estimand
-from kpp.causal.identification.expressions import (
-    TEXT,
-    Expression,
-    Probability,
-    Product,
-    Ratio,
-    Sum,
-    as_factors,
-)
+from kpp.causal.identification.expressions import TEXT, Expression, Probability, Product, Ratio, Sum, as_factors
 
 
 class Variable(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Literal
 
 from kpp.causal.criteria.adjustment_sets import is_adjustment_set, minimal_adjustment_sets
@@ -11,6 +11,7 @@ from kpp.causal.criteria.frontdoor import minimal_frontdoor_set
 from kpp.causal.criteria.optimal import optimal_adjustment_set
 from kpp.causal.errors import CausalError, NoAdjustmentError, NoOptimalSetError, NotCoveredError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import check_effect, check_question
 from kpp.causal.identification.identify import identify
 from kpp.wording import brief, named
@@ -30,11 +31,7 @@ class Adjustment:
 
 
 def find_adjustment(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    columns: Iterable[str] | None = None,
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, columns: Iterable[str] | None = None
 ) -> Adjustment:
     """Return the adjustment for an effect: none if none is needed, else back-door, else front-door.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from kpp.causal.errors import LatentNodeError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
 from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.estimand import Estimand, query_text
@@ -15,13 +15,7 @@ from kpp.causal.identification.hedges import hedge_between
 from kpp.wording import brief
 
 
-def identify(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    given: str | Collection[str] = (),
-) -> Estimand:
+def identify(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, given: Nodes = ()) -> Estimand:
     r"""Express the effect :math:`P(y \mid do(x), z)` in the law of the observed nodes, if it is identified.
 
     The algorithm is complete: an estimand holds in every causal model with the graph and a positive law. If the effect

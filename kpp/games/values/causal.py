@@ -13,13 +13,7 @@ from kpp.batching import sum_arrays
 from kpp.causal import CausalDAG, CausalOrder, LawFactor, as_graph, gaussian_precision, marginal_precision
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.causal_graphs import (
-    Graph,
-    as_names,
-    factors_of_features,
-    names_of_features,
-    positions,
-)
+from kpp.games.values.causal_graphs import Graph, as_names, factors_of_features, names_of_features, positions
 from kpp.games.values.gaussian_conditionals import AbstractSampled, Sampler, copula_quantiles, copula_scores
 from kpp.games.values.product_games import example_functions
 from kpp.linalg import add_diagonal, whitener

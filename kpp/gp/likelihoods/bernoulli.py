@@ -12,15 +12,7 @@ from numpyro.distributions import constraints
 
 from kpp.gp.expectations import expected_log_ndtr, expected_softplus
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
-from kpp.gp.links import (
-    LINKS,
-    Derivatives,
-    Link,
-    derivatives,
-    expected_log_probability,
-    log_likelihood,
-    probability,
-)
+from kpp.gp.links import LINKS, Derivatives, Link, derivatives, expected_log_probability, log_likelihood, probability
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_binary_labels, one_of
