@@ -221,12 +221,7 @@ def num_rows(batch: Points) -> int:
 
 
 def check_samples(treatment: Points, points: Points, adjustment: AbstractAdjustment) -> None:
-    """Check that the sample is not empty, and that outcomes and adjusting variables have as many rows as treatments.
-
-    Raises:
-        ValueError: If the sample is empty, or the numbers of rows differ.
-        TypeError: If `adjustment` is not an `AbstractAdjustment`.
-    """
+    """Check that the sample is not empty, and that outcomes and adjusting variables have as many rows as treatments."""
     if not isinstance(adjustment, AbstractAdjustment):
         raise TypeError(
             "`adjustment` must be NoAdjustment(), BackDoor(kernel, covariates) or FrontDoor(kernel, mediators, "

@@ -245,11 +245,7 @@ def _read_pairs(x: object, schema: Schema | None) -> tuple[jax.Array, Schema]:
 
 
 def check_features(function: RKHSFunction | Callable[..., Any], x: Float[AnyArray, "n d"]) -> None:
-    """Check that points have as many columns as the points of an RKHS function.
-
-    Raises:
-        ValueError: If the numbers of columns differ.
-    """
+    """Check that points have as many columns as the points of an RKHS function."""
     points = function.points if isinstance(function, RKHSFunction) else None
     if isinstance(points, jax.Array) and points.shape[-1] != x.shape[1]:
         raise ValueError(f"`x` must have {points.shape[-1]} columns (features), as the predictor, got shape {x.shape}")

@@ -156,13 +156,6 @@ def expected_log_ndtr(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n
 
     For standard deviations above 1 and means within 4 of them the sum is over u in :math:`g = \sinh u`, because
     :math:`\log \Phi` bends near 0 on the scale 1 and elsewhere on the scale of g.
-
-    Args:
-        mean: :math:`\mu`, of shape (n,).
-        variance: v, of shape (n,).
-
-    Returns:
-        The expectations, of shape (n,).
     """
     mean, scale = jnp.asarray(mean), deviation(variance)
     smooth = (scale < 1.0) | (jnp.abs(mean) > 4.0 * scale)
@@ -189,15 +182,6 @@ def log_mixture_of_noises(
     For an outlier the integrand has two peaks: at a usual variance of the noise, and at one of the size of
     :math:`r^2`. All peaks lie between :math:`\mu - s^2 / 2` and the larger of :math:`\mu` and :math:`\log r^2`. A
     coarse grid over this interval finds where the integrand is not negligible, and a fine one integrates there.
-
-    Args:
-        residual: r, of shape (n,).
-        variance: v, of shape (n,).
-        log_noise_mean: :math:`\mu`, of shape (n,).
-        log_noise_variance: :math:`s^2`, of shape (n,).
-
-    Returns:
-        The log densities, of shape (n,).
     """
     residual, variance, center = jnp.asarray(residual), jnp.asarray(variance), jnp.asarray(log_noise_mean)
     scale = deviation(log_noise_variance)

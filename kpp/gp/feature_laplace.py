@@ -48,11 +48,6 @@ def feature_mode(
 
     where dg is the change of the gradient with the parameters of the likelihood.
 
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        features: :math:`\Phi`, (n, q).
-        mean: m, a number, or one number per observation, (n,).
-
     Returns:
         The weights, (q,); NaN in traced code if the iteration does not converge.
 
@@ -109,11 +104,6 @@ def feature_log_evidence(
     r"""Return Laplace's approximation of the log marginal likelihood, differentiable in all arguments.
 
     .. math:: \log q(y) = \log p(y \mid \hat f) - \tfrac12 \|\hat w\|^2 - \tfrac12 \log\det M
-
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        features: :math:`\Phi`, (n, q).
-        mean: m, a number, or one number per observation, (n,).
 
     References:
         Rasmussen and Williams (2006), equation 3.32, with Sylvester's identity for the determinant.

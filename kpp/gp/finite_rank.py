@@ -134,13 +134,7 @@ def condition_features(
 def fit_features(
     features: Float[Array, "n q"], likelihood: AbstractPointwiseLikelihood, mean: Array
 ) -> tuple[linalg.FeatureRidge, Float[Array, " q"], Float[Array, " n"]]:
-    r"""Return the system M, the weights :math:`\beta` and the coefficients :math:`\alpha` of n observations.
-
-    Args:
-        features: The features of the observations, (n, q).
-        likelihood: Their likelihood.
-        mean: The prior mean there, a number or (n,).
-    """
+    r"""Return the system M, the weights :math:`\beta` and the coefficients :math:`\alpha` of n observations."""
     if not isinstance(likelihood, GaussianLikelihood):
         weights, coefficients, curvature = feature_posterior(likelihood, features, mean)
         return linalg.FeatureRidge.create(features, 1.0, curvature), weights, coefficients

@@ -29,13 +29,6 @@ def gaussian_log_density(residual: Float[AnyArray, " n"], covariance: Float[AnyA
     enough for the value and the gradient. Differentiating through the factorisation would cost several times as much.
     Derivatives of every order are available, in forward and in reverse mode.
 
-    Args:
-        residual: r, the observations less their mean, of shape (n,).
-        covariance: C, symmetric positive definite, of shape (n, n).
-
-    Returns:
-        The log density, a scalar; NaN in traced code if C cannot be factorised.
-
     Raises:
         kpp.linalg.FactorizationError: If C is concrete and not positive definite.
 
@@ -109,13 +102,7 @@ def gaussian_loo_by_factor(residual: Float[AnyArray, " n"], factor: Float[AnyArr
 def student_t_loo_by_factor(
     residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"], degrees_of_freedom: AnyArray | float
 ) -> Float[Array, " n"]:
-    """Return the leave-one-out log densities of a multivariate Student-t vector; see `kpp.pointwise.student_t`.
-
-    Args:
-        residual: The observations less their location, (n,).
-        factor: The lower Cholesky factor of the scale matrix, (n, n).
-        degrees_of_freedom: A number.
-    """
+    """Return the leave-one-out log densities of a multivariate Student-t vector; see `kpp.pointwise.student_t`."""
     mean, variance = leave_one_out_by_factor(residual, factor)
     squares = (residual - mean) ** 2 / variance
     total = jnp.sum(linalg.solve_lower(factor, residual) ** 2)
@@ -157,12 +144,6 @@ def with_nugget(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
 
     It is always added, not only after a failed factorisation. Latent values are drawn through the factor, and its
     derivatives would be discontinuous if rounding errors decided whether a singular matrix gets a nugget.
-
-    Args:
-        covariance: K, of shape (n, n).
-
-    Returns:
-        K plus the nugget, of shape (n, n).
     """
     covariance = jnp.asarray(covariance)
     nugget = linalg.max_relative_jitter(covariance.dtype) * jnp.mean(jnp.diagonal(covariance))

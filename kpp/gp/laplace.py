@@ -124,11 +124,6 @@ def laplace_log_evidence(
     where the last three terms are for parameters of the likelihood: the changes of its value, gradient and curvature at
     the mode.
 
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        covariance: K, of shape (n, n).
-        mean: m, a number, or one number per observation, (n,).
-
     References:
         Rasmussen and Williams (2006), equation 3.32 and algorithm 5.1.
     """
@@ -169,15 +164,6 @@ def draw_whitened(
     .. math:: f = m + L z, \quad L L^\top = K, \qquad q(z) = N\bigl(z \mid L^\top a, (I + L^\top W L)^{-1}\bigr)
 
     See `kpp.gp.anneal_from_laplace`.
-
-    Args:
-        rng_key: A JAX random key.
-        likelihood: p(y | f), which holds the n observations.
-        covariance: K, of shape (n, n).
-        mean: m, a number, or one number per observation, (n,).
-
-    Returns:
-        z, (n,), and the log of the weight.
     """
     covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
     posterior, root = laplace_posterior(likelihood, covariance, mean), prior_factor(covariance)

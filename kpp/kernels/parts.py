@@ -50,12 +50,7 @@ def check_kernel_fields(module: eqx.Module) -> None:
 
 
 def features_of_product(kernels: Iterable[AbstractKernel], xs: Iterable[Points]) -> Float[Array, "n q"] | None:
-    """Return features of a product of kernels if all have finitely many: all products of a feature of each.
-
-    Args:
-        kernels: The kernels.
-        xs: n points for each of them.
-    """
+    """Return features of a product of kernels if all have finitely many: all products of a feature of each."""
     found = [kernel.finite_features(x) for kernel, x in zip(kernels, xs, strict=True)]
     known = [features for features in found if features is not None]
     if len(known) < len(found):

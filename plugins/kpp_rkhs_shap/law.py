@@ -88,14 +88,6 @@ def affordable_laws(
     Otherwise it has that of the nearest representative, if those of all representatives take at most 4e10 products. If
     not, all draws have that of the most central one.
 
-    Args:
-        value_function: The game.
-        drawn: The posteriors.
-        x: The points, (p, d).
-        target: The values.
-        instances_at_once: How many points are worked on at once.
-        progress: Whether to show a bar.
-
     Returns:
         The laws, or None if `affordable_method` returns None.
     """
@@ -137,14 +129,6 @@ def affordable_method(
     A projection in an observational game with landmarks takes 2000, 1000 or 500 rows of a background that is too large.
 
     If not even the covariance of each point is affordable, a projection may lack up to a fifth of the variance.
-
-    Args:
-        value_function: The game.
-        posterior: The posterior at one value of the hyperparameters.
-        x: The points, (p, d).
-        target: The values.
-        instances_at_once: How many points are worked on at once.
-        progress: Whether to show a bar.
 
     Returns:
         The method, or None if that is not affordable either, or the projection lacks more than a fifth of the variance.

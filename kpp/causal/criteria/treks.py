@@ -23,14 +23,6 @@ def covariance_rank(graph: CausalDAG, first: frozenset[str], second: frozenset[s
     It is the largest number of treks from the first set to the second of which no two share a node on their ways back,
     nor on their ways forth: a maximum flow through two copies of the graph in which each node has the capacity 1.
 
-    Args:
-        graph: The graph.
-        first: Nodes.
-        second: Nodes, possibly some of the same.
-
-    Returns:
-        The rank.
-
     References:
         Sullivant, Talaska and Draisma, Trek separation for Gaussian graphical models, 2010, theorem 2.8.
     """

@@ -22,9 +22,6 @@ _BEND = 0.55
 def draw_svg(graph: CausalDAG) -> Html:
     """Draw a graph: latent nodes dashed, bidirected edges dashed with two tips.
 
-    Args:
-        graph: The graph, with at least one node.
-
     Returns:
         The SVG element. Names are text, which can be selected and searched.
     """

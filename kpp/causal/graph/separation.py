@@ -213,9 +213,6 @@ def on_open_walks(
         closed: The nodes conditioned on.
         inside: The nodes that the walks may visit, all by default; it must hold the ancestors of each of its nodes.
         targets: Nodes at which the search stops: once it reaches one of them, the other nodes may be missing.
-
-    Returns:
-        The nodes.
     """
     return {node for node, _ in _search(graph, sources, targets, closed, closed, inside)}
 

@@ -92,12 +92,7 @@ class Expression(ABC):
 
     @abstractmethod
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the expression.
-
-        Args:
-            notation: Text or LaTeX.
-            written: How each free node is written.
-        """
+        """Write the expression."""
 
     @abstractmethod
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:

@@ -57,10 +57,6 @@ def coalition_pairs_in_rounds(
 
     Yields:
         The coalitions, (k, g), and how often each was drawn, (k,).
-
-    Raises:
-        ValueError: As `sample_coalition_pairs`.
-        TypeError: As `sample_coalition_pairs`.
     """
     if num_players < 2 or nums_pairs[0] < 1:
         raise ValueError(

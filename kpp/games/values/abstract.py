@@ -18,11 +18,7 @@ from kpp.modules import AbstractModule
 
 
 def check_function(function: object) -> None:
-    """Check that a function to value is an `RKHSFunction` or any other function of points.
-
-    Raises:
-        TypeError: If it is neither.
-    """
+    """Check that a function to value is an `RKHSFunction` or any other function of points."""
     if not callable(function):
         raise TypeError(f"`function` must be a kpp.RKHSFunction or a function of points, got {type(function).__name__}")
 

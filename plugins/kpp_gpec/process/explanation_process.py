@@ -162,11 +162,6 @@ def log_evidence(
     r"""Return the log density of the explanations of each feature.
 
     .. math:: -\tfrac12 E^\top A^{-1} E - \tfrac12 \log\det A - \tfrac N2 \log 2\pi, \qquad A = s^2 L L^\top
-
-    Args:
-        factors: L for each feature, or one for all.
-        values: The explanations E.
-        variance: The prior variances :math:`s^2`.
     """
     whitened = jax.vmap(linalg.solve_lower, in_axes=(_axis(factors), 1), out_axes=1)(_shared(factors), values)
     determinants = jax.vmap(linalg.half_log_determinant)(factors)
