@@ -174,7 +174,7 @@ def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) ->
     return X, labels
 
 
-def read_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> Any:
+def read_estimator_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> Any:
     """Read rows without labels.
 
     Args:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.arguments import guard_exports
-from kpp.gp.gaussian import gaussian_loo_by_factor, student_t_loo_by_factor
+from kpp.gp.gaussian_laws import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete, positive
 

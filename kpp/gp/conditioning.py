@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.bags import Bags
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean, moments_in_blocks
+from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean, moments_in_blocks
 from kpp.gp.finite_rank import (
     FeatureGP,
     condition_features,
@@ -25,9 +25,9 @@ from kpp.gp.finite_rank import (
     law_of_features,
     leave_one_out_of_features,
 )
-from kpp.gp.gaussian import LatentPredictive, leave_one_out_by_factor, prior_factor
+from kpp.gp.gaussian_laws import LatentPredictive, leave_one_out_by_factor, prior_factor
 from kpp.gp.inducing_features import inducing_features
-from kpp.gp.laplace import laplace_posterior, leave_one_out_latent
+from kpp.gp.laplace_by_values import laplace_posterior, leave_one_out_latent
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
@@ -142,7 +142,7 @@ def condition(
         noise, residual = likelihood.variances, likelihood.y - at_points
         factor = linalg.cholesky(linalg.add_diagonal(gram, noise), what="the covariance matrix of `y`")
 
-        def leave_one_out() -> tuple[Array, Array]:
+        def held_out() -> tuple[Array, Array]:
             predicted, variance = leave_one_out_by_factor(residual, factor)
             return at_points + predicted, variance - noise
 
@@ -152,7 +152,7 @@ def condition(
             return _law_at_observations(likelihood.y, noise, coefficients, factor)
 
         whiten = _by(factor)
-        return ConditionedGP(kernel, points, coefficients, whiten, likelihood, mean, leave_one_out, at_observations)
+        return ConditionedGP(kernel, points, coefficients, whiten, likelihood, mean, held_out, at_observations)
     approximation = laplace_posterior(likelihood, gram, at_points)
     coefficients, whiten = approximation.coefficients, approximation.whiten
     return ConditionedGP(

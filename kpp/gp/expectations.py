@@ -14,7 +14,7 @@ import numpy as np
 from jax.scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 from jaxtyping import Array, Float
 
-from kpp.gp.gaussian import LOG_TWO_PI, normal_log_density
+from kpp.gp.gaussian_laws import LOG_TWO_PI, normal_log_density
 from kpp.typing import AnyArray
 
 # Gauss-Hermite for means of smooth functions: exact for polynomials of degree 127.

@@ -8,7 +8,7 @@ of variance c,
 
 so that time is of order n q^2 and memory of order n q, where the kernel matrix would need n^3 and n^2. Where each
 observation has a variance of its own, c = 1 and R is the diagonal matrix of the inverse variances; for any other
-likelihood, c = 1 and R holds the curvatures of Laplace's approximation (`kpp.gp.feature_laplace`).
+likelihood, c = 1 and R holds the curvatures of Laplace's approximation (`kpp.gp.laplace_by_features`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
-from kpp.gp.feature_laplace import FeatureCovariance, feature_posterior
-from kpp.gp.gaussian import LatentPredictive
+from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.gaussian_laws import LatentPredictive
+from kpp.gp.laplace_by_features import FeatureCovariance, feature_posterior
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior

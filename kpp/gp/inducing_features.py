@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.gp.gaussian import with_nugget
+from kpp.gp.gaussian_laws import with_nugget
 from kpp.kernels import AbstractKernel
 from kpp.typing import Points
 

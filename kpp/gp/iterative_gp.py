@@ -15,9 +15,9 @@ from numpyro.distributions import constraints
 
 from kpp.batching import map_rows, rows_that_fit
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
-from kpp.gp.gaussian import LatentPredictive
-from kpp.gp.iterative import IterativeSettings, IterativeSystem, iterative_log_density
+from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.gaussian_laws import LatentPredictive
+from kpp.gp.iterative_system import IterativeSettings, IterativeSystem, iterative_log_density
 from kpp.gp.likelihoods import GaussianLikelihood
 from kpp.inference.base import ConvergenceError
 from kpp.kernels import AbstractKernel

@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr, logsumexp, ndtr
 from jaxtyping import Array, Float
 
-from kpp.gp.gaussian import LOG_TWO_PI
+from kpp.gp.gaussian_laws import LOG_TWO_PI
 from kpp.typing import AnyArray
 
 #: "logit" or "probit"; models check the link, the functions below do not.

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import ConditionedProcess, moments_in_blocks
+from kpp.gp.conditioned_process import ConditionedProcess, moments_in_blocks
 from kpp.gp.fields import replace_priors
-from kpp.gp.gaussian import draw_joint
+from kpp.gp.gaussian_laws import draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
 from kpp.posteriors import GPPosterior
 from kpp.priors import substitute

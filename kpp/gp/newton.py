@@ -14,7 +14,7 @@ MAX_STEPS = 100
 _HALVINGS = 12  # step sizes from 1 to 2**-11
 
 
-def find_mode(step: Callable[[Array], tuple[Array, Array]], start: Float[Array, " k"]) -> Float[Array, " k"]:
+def newton_mode(step: Callable[[Array], tuple[Array, Array]], start: Float[Array, " k"]) -> Float[Array, " k"]:
     """Repeat a step of Newton's method until the latent values no longer change.
 
     Args:

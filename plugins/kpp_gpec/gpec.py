@@ -19,7 +19,7 @@ from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.typing import RngKey
 from kpp.validation import as_finite_array, at_least, check_rng_key, check_type, count, one_of, positive
-from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare
+from kpp_gpec.background import Prepared, check_explainer, freeze_background, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
@@ -100,7 +100,7 @@ class GPEC(AbstractPointsExplainer):
     """
 
     base_explainer: Any
-    background: Any = eqx.field(converter=as_background)
+    background: Any = eqx.field(converter=freeze_background)
     explainer_options: Any = eqx.field(static=True, default=None, converter=freeze_options)
     output: int | str | None = eqx.field(static=True, default=None)
     margin: str = eqx.field(static=True, default="class")

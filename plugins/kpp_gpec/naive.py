@@ -10,7 +10,7 @@ import equinox as eqx
 
 from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explanation, Inputs
 from kpp.typing import RngKey
-from kpp_gpec.background import as_background, freeze_options
+from kpp_gpec.background import freeze_background, freeze_options
 from kpp_gpec.fitted import FittedGPEC
 from kpp_gpec.gpec import GPEC, example
 
@@ -34,7 +34,7 @@ class NaiveGP(AbstractPointsExplainer):
     """
 
     base_explainer: Any
-    background: Any = eqx.field(converter=as_background)
+    background: Any = eqx.field(converter=freeze_background)
     explainer_options: Any = eqx.field(static=True, default=None, converter=freeze_options)
     output: int | str | None = eqx.field(static=True, default=None)
     lengthscale: Any = None

@@ -17,7 +17,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from kpp.estimators import KernelEstimator, as_rng_key, pad_rows, read_rows, read_training
+from kpp.estimators import KernelEstimator, as_rng_key, pad_rows, read_estimator_rows, read_training
 from kpp.image_networks import ConvolutionalNetwork, read_image_shape
 from kpp.networks import MLP, train
 from kpp.typing import AnyArray, RngKey
@@ -90,7 +90,7 @@ class _NeuralClassifier(ClassifierMixin, KernelEstimator):
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n k"]:
         """Return the probabilities of the classes at points (n, d)."""
         check_is_fitted(self)
-        points = np.asarray(read_rows(self, X))
+        points = np.asarray(read_estimator_rows(self, X))
         return np.asarray(self.function_(pad_rows(points)))[: len(points)]
 
     def predict(self, X: Any) -> np.ndarray:

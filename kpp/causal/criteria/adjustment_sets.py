@@ -21,7 +21,7 @@ from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
-from kpp.causal.graph.separating_sets import between, minimal_separators
+from kpp.causal.graph.separating_sets import minimal_separators, sets_between
 from kpp.causal.graph.separation import Path, d_connecting_path, some_separator
 from kpp.wording import brief, named
 
@@ -128,7 +128,7 @@ def adjustment_sets(
     allowed = allowed_nodes(graph, treatments, outcomes, within)
     backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     # Algorithm ListSep (van der Zander, Liskiewicz and Textor, 2019, section 3): a branch with a set in it is followed.
-    return between(
+    return sets_between(
         backdoor,
         required,
         allowed,

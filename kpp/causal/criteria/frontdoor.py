@@ -27,7 +27,7 @@ from kpp.causal.errors import NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import check_question
-from kpp.causal.graph.separating_sets import between
+from kpp.causal.graph.separating_sets import sets_between
 from kpp.causal.graph.separation import reachable
 from kpp.wording import named
 
@@ -113,7 +113,7 @@ def frontdoor_sets(
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
 
-    return between(graph, required, allowed, functools.partial(_exists_between, graph, treatments, outcomes))
+    return sets_between(graph, required, allowed, functools.partial(_exists_between, graph, treatments, outcomes))
 
 
 def minimal_frontdoor_set(

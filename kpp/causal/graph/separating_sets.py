@@ -56,7 +56,7 @@ def _nearest_cut(
     return None if left & beyond else (cut, left)
 
 
-def between(
+def sets_between(
     graph: MixedGraph,
     include: frozenset[str],
     within: frozenset[str],

@@ -17,7 +17,15 @@ from typing import NamedTuple
 
 from kpp.causal.errors import NotCoveredError
 from kpp.causal.identification.estimand import Estimand
-from kpp.causal.identification.expressions import TEXT, Expression, Probability, Product, Ratio, Sum, as_factors
+from kpp.causal.identification.expressions import (
+    TEXT,
+    Expression,
+    Probability,
+    ProbabilityProduct,
+    ProbabilitySum,
+    Ratio,
+    as_factors,
+)
 
 
 class Variable(NamedTuple):
@@ -141,9 +149,9 @@ class _Reader:
         if isinstance(expression, Probability):
             given = tuple(names[node] for node in sorted(expression.given))
             return [ConditionalLaw(frozenset(names[node] for node in expression.outcome), given)]
-        if isinstance(expression, Product):
+        if isinstance(expression, ProbabilityProduct):
             return [law for factor in expression.factors for law in self.read(factor, names)]
-        if isinstance(expression, Sum):
+        if isinstance(expression, ProbabilitySum):
             return self.read(expression.body, {**names, **{node: self._new(node) for node in sorted(expression.over)}})
         if isinstance(expression, Ratio):
             return self._read_ratio(expression, names)

@@ -135,7 +135,7 @@ class Probability(Expression):
 
 
 @dataclass(frozen=True)
-class Product(Expression):
+class ProbabilityProduct(Expression):
     """The product of factors; the empty product is 1."""
 
     factors: tuple[Expression, ...]
@@ -154,7 +154,7 @@ class Product(Expression):
         """Write the factors side by side; a sum that is not the last one stands in brackets."""
         parts = [factor.write(notation, written) for factor in self.factors]
         for position, factor in enumerate(self.factors):
-            if isinstance(factor, Sum) and position < len(parts) - 1:
+            if isinstance(factor, ProbabilitySum) and position < len(parts) - 1:
                 parts[position] = parts[position].join(notation.brackets)
         return notation.times.join(parts) or "1"
 
@@ -190,7 +190,7 @@ class Ratio(Expression):
 
 
 @dataclass(frozen=True)
-class Sum(Expression):
+class ProbabilitySum(Expression):
     """The sum over all values of some nodes. Inside the sum, their names are the summation variables.
 
     Raises:
@@ -232,7 +232,7 @@ class Sum(Expression):
 
 def as_factors(expression: Expression) -> tuple[Expression, ...]:
     """Return the factors of a product, or the expression as its only factor."""
-    return expression.factors if isinstance(expression, Product) else (expression,)
+    return expression.factors if isinstance(expression, ProbabilityProduct) else (expression,)
 
 
 def _contract(expression: Expression, over: frozenset[str], law: xr.DataArray) -> xr.DataArray:

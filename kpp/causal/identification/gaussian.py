@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum
+from kpp.causal.identification.expressions import Expression, Probability, ProbabilityProduct, ProbabilitySum, Ratio
 from kpp.linalg import add_diagonal, cho_inverse, cho_solve, cholesky
 
 
@@ -33,13 +33,13 @@ def gaussian_precision(
     if isinstance(expression, Probability):
         free, given = (jnp.array([node in names for node in nodes]) for names in (expression.free, expression.given))
         return marginal_precision(covariance, free) - marginal_precision(covariance, given)
-    if isinstance(expression, Product):
+    if isinstance(expression, ProbabilityProduct):
         forms = [gaussian_precision(factor, covariance, nodes) for factor in expression.factors]
         return sum(forms, start=jnp.zeros_like(covariance))
     if isinstance(expression, Ratio):
         above, below = (gaussian_precision(part, covariance, nodes) for part in (expression.above, expression.below))
         return above - below
-    if isinstance(expression, Sum):
+    if isinstance(expression, ProbabilitySum):
         return _integrated(gaussian_precision(expression.body, covariance, nodes), _positions(nodes, expression.over))
     raise TypeError(f"`expression` must be a probability, product, ratio or sum, got {type(expression).__name__}")
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from kpp.gp.expectations import expectation, log_expectation
-from kpp.gp.gaussian import LatentPredictive, draw_joint
+from kpp.gp.gaussian_laws import LatentPredictive, draw_joint
 from kpp.gp.links import Derivatives
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import as_array, as_targets, refuse_masked, wrong_kind

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.gp.gaussian import LOG_TWO_PI
+from kpp.gp.gaussian_laws import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
 from kpp.kernels import check_positive, parameter

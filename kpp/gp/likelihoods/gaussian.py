@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.gp.gaussian import LatentPredictive, draw_joint, normal_log_density
+from kpp.gp.gaussian_laws import LatentPredictive, draw_joint, normal_log_density
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.gp.links import Derivatives
 from kpp.kernels import check_non_negative, parameter

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.gp.expectations import log_mixture_of_noises
-from kpp.gp.gaussian import LOG_TWO_PI
+from kpp.gp.gaussian_laws import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
 from kpp.serialization import data_class

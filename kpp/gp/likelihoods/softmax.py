@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
-from kpp.gp.softmax import expected_log_sum_exp, log_softmax_probabilities
+from kpp.gp.softmax_expectations import expected_log_sum_exp, log_softmax_probabilities
 from kpp.labels import read_classes
 from kpp.serialization import data_class
 from kpp.typing import AnyArray, RngKey
@@ -74,14 +74,14 @@ class SoftmaxLikelihood(AbstractMultiLatentLikelihood):
     def expected_log_density(
         self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
     ) -> Float[Array, " n"]:
-        """Return the expected log probability of every label; see `kpp.gp.softmax.expected_log_sum_exp`."""
+        """Return the expected log probability of every label; see `softmax_expectations.expected_log_sum_exp`."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
         return self._of_labels(mean) - expected_log_sum_exp(mean, variance)
 
     def marginal_log_density(
         self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
     ) -> Float[Array, " n"]:
-        """Return the log probability of every label; see `kpp.gp.softmax.log_softmax_probabilities`."""
+        """Return the log probability of every label; see `softmax_expectations.log_softmax_probabilities`."""
         return self._of_labels(log_softmax_probabilities(mean, variance))
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:

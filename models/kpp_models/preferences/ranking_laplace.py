@@ -24,7 +24,7 @@ from kpp.gp import (
     ConditionedGP,
     GaussianLikelihood,
     anneal_from_laplace,
-    find_mode,
+    newton_mode,
     prior_factor,
     relative_change,
     step_size,
@@ -73,7 +73,7 @@ def utility_mode(law: PlackettLuce, covariance: Float[Array, "n n"]) -> UtilityM
 
         return a + step_size(objective, a.dtype) * direction, relative_change(move, f)
 
-    start = find_mode(lambda a: jax.lax.stop_gradient(guarded(a)), jnp.zeros_like(covariance[0]))
+    start = newton_mode(lambda a: jax.lax.stop_gradient(guarded(a)), jnp.zeros_like(covariance[0]))
     coefficients = step(step(jax.lax.stop_gradient(start)))
     utilities = covariance @ coefficients
     return UtilityMode(coefficients, utilities, law.curvature(utilities))

@@ -16,7 +16,7 @@ import kpp
 from kpp import registry
 from kpp.features import Nystrom
 from kpp.gp import FeatureCovariance
-from kpp.gp.laplace import laplace_log_evidence, laplace_posterior
+from kpp.gp.laplace_by_values import laplace_log_evidence, laplace_posterior
 from kpp.kernels import RBF, Categorical, Contextual, GeneralizedPreferential, Linear
 from kpp.preferences import Matches
 from kpp.tables import Schema

@@ -16,10 +16,10 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.gp.annealing import anneal_from_laplace
-from kpp.gp.gaussian import prior_factor
+from kpp.gp.gaussian_laws import prior_factor
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
 from kpp.gp.links import Derivatives
-from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
+from kpp.gp.newton import MAX_STEPS, newton_mode, relative_change, step_size
 from kpp.typing import AnyArray, RngKey
 from kpp.validation import is_concrete
 
@@ -86,7 +86,7 @@ def posterior_mode(
         Rasmussen and Williams (2006), algorithm 3.1.
     """
     covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
-    coefficients = find_mode(lambda a: _newton_step(likelihood, covariance, mean, a), jnp.zeros_like(covariance[0]))
+    coefficients = newton_mode(lambda a: _newton_step(likelihood, covariance, mean, a), jnp.zeros_like(covariance[0]))
     if is_concrete(coefficients) and not bool(jnp.all(jnp.isfinite(coefficients))):
         raise ValueError(
             f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; "

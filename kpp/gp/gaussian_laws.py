@@ -60,7 +60,7 @@ def normal_log_density(
     return -0.5 * (LOG_TWO_PI + jnp.log(variance) + (value - mean) ** 2 / variance)
 
 
-def leave_one_out(
+def gaussian_leave_one_out(
     residual: Float[AnyArray, " n"], covariance: Float[AnyArray, "n n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     r"""Return mean and variance of every coordinate of a Gaussian vector given all the others.
@@ -83,7 +83,7 @@ def leave_one_out(
 def leave_one_out_by_factor(
     residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Return the result of `leave_one_out` from the lower Cholesky factor of the covariance, (n, n)."""
+    """Return the result of `gaussian_leave_one_out` from the lower Cholesky factor of the covariance, (n, n)."""
     precision = jnp.diagonal(linalg.cho_inverse(factor))
     return residual - linalg.cho_solve(factor, residual) / precision, 1.0 / precision
 

@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.gp.gaussian import LOG_TWO_PI
+from kpp.gp.gaussian_laws import LOG_TWO_PI
 from kpp.gp.inducing_features import inducing_features
 from kpp.gp.kernel_products import kernel_product
 from kpp.kernels import AbstractKernel

@@ -6,7 +6,7 @@ The latent values are :math:`f = m + \Phi w` with :math:`w \sim N(0, I_q)`, so t
     w \mid y \approx N(\hat w, M^{-1}), \quad M = I_q + \Phi^\top W \Phi,
 
 where W is the negated second derivative of the log likelihood at the mode. This is the approximation of
-`kpp.gp.laplace` with :math:`K = \Phi \Phi^\top`, in time of order n q^2.
+`kpp.gp.laplace_by_values` with :math:`K = \Phi \Phi^\top`, in time of order n q^2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.gp.likelihoods import AbstractPointwiseLikelihood
-from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
+from kpp.gp.newton import MAX_STEPS, newton_mode, relative_change, step_size
 from kpp.typing import AnyArray
 from kpp.validation import is_concrete
 
@@ -68,7 +68,7 @@ def feature_mode(
 
         return weights + step_size(objective, weights.dtype) * direction, relative_change(move, latent)
 
-    weights = find_mode(step, jnp.zeros(features.shape[1], features.dtype))
+    weights = newton_mode(step, jnp.zeros(features.shape[1], features.dtype))
     if is_concrete(weights) and not bool(jnp.all(jnp.isfinite(weights))):
         raise ValueError(
             f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; the features of the "
