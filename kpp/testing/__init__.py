@@ -13,13 +13,6 @@ functions check one example of your own.
 """
 
 from kpp.arguments import guard_exports as _guard_exports
-from kpp.testing.commands import command_checks as command_checks
-from kpp.testing.converters import converter_checks as converter_checks
-from kpp.testing.embeddings import embedding_checks as embedding_checks
-from kpp.testing.explainers import explainer_checks as explainer_checks
-from kpp.testing.inferences import inference_checks as inference_checks
-from kpp.testing.kernels import kernel_checks as kernel_checks
-from kpp.testing.models import model_checks as model_checks
 from kpp.testing.suite import Case as Case
 from kpp.testing.suite import cases as cases
 from kpp.testing.suite import check_command as check_command
@@ -30,7 +23,7 @@ from kpp.testing.suite import check_inference as check_inference
 from kpp.testing.suite import check_kernel as check_kernel
 from kpp.testing.suite import check_model as check_model
 from kpp.testing.suite import check_value_function as check_value_function
+from kpp.testing.suite import checks_of as checks_of
 from kpp.testing.suite import parametrize_with_checks as parametrize_with_checks
-from kpp.testing.value_functions import value_function_checks as value_function_checks
 
 _guard_exports(globals())

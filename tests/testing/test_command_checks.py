@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 import pytest
 
-from kpp.testing import cases, check_command, command_checks
+from kpp.testing import cases, check_command, checks_of
 
-CHECKS = {check.__name__: check for check in command_checks()}
+CHECKS = {check.__name__: check for check in checks_of(click.Command("any"))}
 
 
 def command(function=None, **settings):

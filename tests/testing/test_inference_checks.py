@@ -14,11 +14,11 @@ import numpyro.distributions as dist
 import pytest
 
 from kpp.inference import AbstractInference, Posterior, inspect_sites, without_latents
-from kpp.testing import check_inference, inference_checks
+from kpp.testing import check_inference, checks_of
 from kpp.validation import check_rng_key
 
 DATA = {"y": 5.0 + 0.1 * jnp.arange(4.0)}
-CHECKS = {check.__name__: check for check in inference_checks()}
+CHECKS = {check.__name__: check for check in checks_of(AbstractInference)}
 
 
 def model(y=None):

@@ -12,12 +12,12 @@ import pytest
 
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.kernels.parameters import parameter
-from kpp.testing import check_kernel, kernel_checks
+from kpp.testing import check_kernel, checks_of
 from kpp.typing import Leaf
 from kpp.validation import is_concrete
 
 X = np.random.default_rng(0).normal(size=(4, 2))
-CHECKS = {check.__name__: check for check in kernel_checks(AbstractProductKernel)}
+CHECKS = {check.__name__: check for check in checks_of(AbstractProductKernel)}
 
 
 def gaussian(kernel: Any, x1: Any, x2: Any) -> Any:

@@ -17,13 +17,13 @@ from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.tables import read_points
-from kpp.testing import check_model, model_checks
+from kpp.testing import check_model, checks_of
 from kpp.typing import Leaf
 from kpp.validation import as_targets
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.random.default_rng(1).normal(size=8)
-CHECKS = {check.__name__: check for check in model_checks()}
+CHECKS = {check.__name__: check for check in checks_of(AbstractModel)}
 
 
 def default_prior():
