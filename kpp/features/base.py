@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray, Points
+from kpp.typing import Coefficients, OutputValues, Points
 
 
 class AbstractFeatureKernel(AbstractKernel):
@@ -59,8 +59,6 @@ class AbstractFeatureKernel(AbstractKernel):
         """Evaluate the kernel at each point with itself."""
         return jnp.sum(jnp.square(self.feature_map(x)), axis=1)
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         r"""Evaluate a function spanned by sections as :math:`\phi(x)^\top \sum_i \alpha_i \phi(z_i)`."""
         return self.feature_map(x) @ (self.feature_map(points).T @ coefficients)

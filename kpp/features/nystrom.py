@@ -14,7 +14,7 @@ from kpp import linalg
 from kpp.features.base import AbstractFeatureKernel
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, point_rows
-from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, Leaf, Numbers, Points, RngKey
 from kpp.validation import as_finite_array
 
 
@@ -45,9 +45,7 @@ class Nystrom(AbstractFeatureKernel):
         r"""Return the features :math:`L^{-1} k_1(Z, x)`, one row per point."""
         return self.kernel(x, self.landmarks) @ self._whitener().T
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function with sections of the base kernel at the landmarks."""
         sections = self.kernel(self.landmarks, points) @ coefficients
         whitener = self._whitener()

@@ -20,7 +20,7 @@ from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.stationary import RBF, Matern12, Matern32
 from kpp.priors import prior_sites
 from kpp.supports import is_prior
-from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, Features, Leaf, Numbers, OutputValues, Points, RngKey
 from kpp.wording import named
 
 K = TypeVar("K")
@@ -142,9 +142,7 @@ class Selected(AbstractComposite):
         """Return the kernel's features of the selected features, if it has finitely many."""
         return self.kernel.finite_features(x[:, _positions(self.features, check_matrices(self, x, x))])
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections, on the features of the kernel."""
         x, points = jnp.asarray(x), jnp.asarray(points)
         index = _positions(self.features, check_matrices(self, x, points))
@@ -165,9 +163,7 @@ class Selected(AbstractComposite):
         scale, kernel = self.kernel.split_scale()
         return scale, Selected(kernel, self.features)
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Unfold the kernel on its features; the new points are 0 in the other features, which the kernel ignores."""
         index = _positions(self.features, points.shape[1])
         kernel, inner, coefficients = self.kernel.unfold(points[:, index], coefficients)

@@ -22,7 +22,7 @@ from kpp.kernels.nonstationary import Constant, Linear
 from kpp.kernels.parameters import check_non_negative, parameter, scalar
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels, features_of_product
 from kpp.kernels.stationary import RBF, Matern12, Matern52, Periodic
-from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, Leaf, Numbers, OutputValues, Points, RngKey
 
 
 class Sum(AbstractComposite):
@@ -48,9 +48,7 @@ class Sum(AbstractComposite):
         """Evaluate the sum at every pair of points of one batch."""
         return _reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections, kernel by kernel."""
         return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
 
@@ -144,9 +142,7 @@ class Scaled(AbstractComposite):
         """Evaluate the kernel at every pair of points of one batch."""
         return self._variance() * self.kernel.gram(x)
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections, the coefficients scaled."""
         variance = jnp.asarray(self._variance(), dtype=coefficients.dtype)
         return self.kernel.combine_sections(x, points, variance * coefficients)
@@ -165,9 +161,7 @@ class Scaled(AbstractComposite):
         scale, kernel = self.kernel.split_scale()
         return self._variance() * scale, kernel
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Unfold the kernel and scale what it becomes."""
         kernel, points, coefficients = self.kernel.unfold(points, coefficients)
         return (self if kernel is self.kernel else Scaled(kernel, self.variance)), points, coefficients

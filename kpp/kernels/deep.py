@@ -21,7 +21,7 @@ from kpp.kernels.parameters import show
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
 from kpp.supports import is_prior
-from kpp.typing import AnyArray, Leaf, Points, RngKey
+from kpp.typing import Coefficients, Leaf, OutputValues, Points, RngKey
 from kpp.validation import positive
 
 Network = TypeVar("Network")
@@ -109,9 +109,7 @@ class DeepKernel(AbstractKernel):
         """Evaluate the kernel at each point with itself."""
         return self.kernel.diagonal(self.features(x))
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections, on features."""
         return self.kernel.combine_sections(self.features(x), self.features(points), coefficients)
 

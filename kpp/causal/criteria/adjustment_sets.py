@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from kpp.causal.criteria.causal_paths import causal_nodes, directed_path, forbidden_nodes, path_to_forbidden
 from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
 from kpp.causal.graph.separating_sets import minimal_separators, sets_between
 from kpp.causal.graph.separation import Path, d_connecting_path, some_separator
@@ -107,7 +107,7 @@ def is_backdoor_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adjus
 
 def adjustment_sets(
     graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
-) -> Iterator[frozenset[str]]:
+) -> Iterator[NodeSet]:
     """List all adjustment sets, lazily and with polynomial delay: there can be exponentially many.
 
     Args:
@@ -138,7 +138,7 @@ def adjustment_sets(
 
 def minimal_adjustment_sets(
     graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, within: Nodes | None = None
-) -> Iterator[frozenset[str]]:
+) -> Iterator[NodeSet]:
     """List the minimal adjustment sets (no proper subset is one), lazily and with polynomial delay.
 
     The first set is the one nearest to the outcome. With a single treatment it gives the smallest asymptotic variance
@@ -187,9 +187,7 @@ def proper_backdoor_graph(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes)
     return CausalDAG(edges, nodes=graph.nodes, latent=graph.latent, bidirected=graph.bidirected)
 
 
-def allowed_nodes(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], within: Nodes | None
-) -> frozenset[str]:
+def allowed_nodes(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, within: Nodes | None) -> NodeSet:
     """Return the observed nodes that an adjustment set may hold, among the given nodes or among all."""
     return (
         offered_nodes(graph, within)
@@ -199,12 +197,12 @@ def allowed_nodes(
     )
 
 
-def offered_nodes(graph: CausalDAG, within: Nodes | None) -> frozenset[str]:
+def offered_nodes(graph: CausalDAG, within: Nodes | None) -> NodeSet:
     """Return the observed nodes among the given nodes, or all observed nodes for None."""
     return graph.observed if within is None else as_nodes(graph, within, "within") & graph.observed
 
 
-def required_nodes(graph: CausalDAG, include: Nodes, offered: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+def required_nodes(graph: CausalDAG, include: Nodes, offered: NodeSet, others: NodeSet) -> NodeSet:
     """Return the nodes that each set must hold; they must be among the nodes that it may hold."""
     required = as_observed(graph, include, "include", others)
     if not required <= offered:
@@ -212,9 +210,7 @@ def required_nodes(graph: CausalDAG, include: Nodes, offered: frozenset[str], ot
     return required
 
 
-def check_adjustable(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], allowed: frozenset[str]
-) -> None:
+def check_adjustable(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, allowed: NodeSet) -> None:
     """Raise NoAdjustmentError if no adjustment set lies within the allowed nodes."""
     backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     if some_separator(backdoor, treatments, outcomes, frozenset(), allowed) is None:
@@ -224,7 +220,7 @@ def check_adjustable(
         raise NoAdjustmentError(f"no set of allowed nodes adjusts for {effect}", CLOSES_NONCAUSAL, path)
 
 
-def as_observed(graph: CausalDAG, nodes: Nodes, argument: str, others: frozenset[str]) -> frozenset[str]:
+def as_observed(graph: CausalDAG, nodes: Nodes, argument: str, others: NodeSet) -> NodeSet:
     """Return names as a set of observed nodes that are neither treatments nor outcomes."""
     found = as_nodes(graph, nodes, argument)
     check_disjoint(**{argument: found, "treatment` or `outcome": others})
@@ -233,9 +229,7 @@ def as_observed(graph: CausalDAG, nodes: Nodes, argument: str, others: frozenset
     return found
 
 
-def closed(
-    graph: CausalDAG, x: frozenset[str], y: frozenset[str], given: frozenset[str], criterion: str
-) -> CriterionCheck:
+def closed(graph: CausalDAG, x: NodeSet, y: NodeSet, given: NodeSet, criterion: str) -> CriterionCheck:
     """Check that a third set closes all paths between two sets in a graph from which a criterion removed edges."""
     path = d_connecting_path(graph, x, y, given)
     return CriterionCheck(True) if path is None else CriterionCheck(False, criterion, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from kpp.causal.graph.mixed_graph import MixedGraph, Nodes
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path
 
@@ -43,7 +43,7 @@ def directed_path(graph: MixedGraph, source: Nodes, target: Nodes, avoiding: Nod
     return None
 
 
-def causal_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> frozenset[str]:
+def causal_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> NodeSet:
     """Return the nodes on proper causal paths, without the treatments.
 
     Args:
@@ -62,7 +62,7 @@ def causal_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> froz
     return after & _followed(graph.parents, as_nodes(graph, outcome, "outcome"), treatments)
 
 
-def forbidden_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> frozenset[str]:
+def forbidden_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> NodeSet:
     """Return the nodes that no adjustment may hold: `causal_nodes` and all their descendants.
 
     Args:
@@ -80,7 +80,7 @@ def forbidden_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> f
     return graph.descendants(nodes)
 
 
-def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barred: frozenset[str]) -> frozenset[str]:
+def _followed(step: Callable[[str], NodeSet], nodes: NodeSet, barred: NodeSet) -> NodeSet:
     """Return the nodes that repeated steps from some nodes reach, these included, without entering barred nodes."""
     found = set(nodes - barred)
     waiting = list(found)
@@ -91,9 +91,7 @@ def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barr
     return frozenset(found)
 
 
-def path_to_forbidden(
-    graph: MixedGraph, treatments: frozenset[str], outcomes: frozenset[str], nodes: frozenset[str]
-) -> Path:
+def path_to_forbidden(graph: MixedGraph, treatments: NodeSet, outcomes: NodeSet, nodes: NodeSet) -> Path:
     """Return a directed path from a treatment to a forbidden node whose first edge is that of a proper causal path."""
     between = causal_nodes(graph, treatment=treatments, outcome=outcomes)
     below = next(path for path in (directed_path(graph, between, node) for node in graph.sort(nodes)) if path)

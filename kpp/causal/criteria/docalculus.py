@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
 from kpp.causal.graph.separation import Path, d_connecting_path
 
@@ -117,20 +117,18 @@ def insert_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ())
     return _check(equation, after.do(zs - after.ancestors(ws)), ys, zs, xs | ws)
 
 
-def _checked(
-    graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes
-) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+def _checked(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes) -> tuple[NodeSet, NodeSet, NodeSet, NodeSet]:
     sets = {name: as_nodes(graph, nodes, name) for name, nodes in (("y", y), ("x", x), ("z", z), ("w", w))}
     check_disjoint(**sets)
     return sets["y"], sets["x"], sets["z"], sets["w"]
 
 
-def _check(equation: str, graph: CausalDAG, y: frozenset[str], z: frozenset[str], given: frozenset[str]) -> RuleCheck:
+def _check(equation: str, graph: CausalDAG, y: NodeSet, z: NodeSet, given: NodeSet) -> RuleCheck:
     witness = d_connecting_path(graph, y, z, given)
     return RuleCheck(equation, witness is None, graph, witness)
 
 
-def _law(graph: CausalDAG, y: frozenset[str], actions: frozenset[str], given: frozenset[str]) -> str:
+def _law(graph: CausalDAG, y: NodeSet, actions: NodeSet, given: NodeSet) -> str:
     """Return a law as text: `P(y | do(x), w)`."""
     done = [f"do({', '.join(graph.sort(actions))})"] if actions else []
     conditions = ", ".join([*done, *graph.sort(given)])

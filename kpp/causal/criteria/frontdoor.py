@@ -25,7 +25,7 @@ from kpp.causal.criteria.adjustment_sets import CriterionCheck, as_observed, clo
 from kpp.causal.criteria.causal_paths import directed_path
 from kpp.causal.errors import NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import check_question
 from kpp.causal.graph.separating_sets import sets_between
 from kpp.causal.graph.separation import reachable
@@ -64,7 +64,7 @@ def is_frontdoor_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, medi
 
 def frontdoor_set(
     graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
-) -> frozenset[str]:
+) -> NodeSet:
     """Return the largest front-door set; all others are subsets of it.
 
     Args:
@@ -95,7 +95,7 @@ def frontdoor_set(
 
 def frontdoor_sets(
     graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
-) -> Iterator[frozenset[str]]:
+) -> Iterator[NodeSet]:
     """List all front-door sets, lazily and with polynomial delay: there can be exponentially many.
 
     Args:
@@ -118,7 +118,7 @@ def frontdoor_sets(
 
 def minimal_frontdoor_set(
     graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, within: Nodes | None = None
-) -> frozenset[str]:
+) -> NodeSet:
     """Return a minimal front-door set: no proper subset of it is a front-door set.
 
     Nodes are forbidden one after the other as long as a front-door set remains. If a proper subset of the result were a
@@ -149,7 +149,7 @@ def minimal_frontdoor_set(
 
 def _bounds(
     graph: CausalDAG, treatment: Nodes, outcome: Nodes, include: Nodes, within: Nodes | None
-) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+) -> tuple[NodeSet, NodeSet, NodeSet, NodeSet]:
     """Return the treatments, the outcomes, the nodes that front-door sets must hold, and the allowed nodes."""
     treatments, outcomes = check_question(graph, treatment, outcome)
     offered = offered_nodes(graph, within) - treatments - outcomes
@@ -157,30 +157,18 @@ def _bounds(
 
 
 def _exists_between(
-    graph: CausalDAG,
-    treatments: frozenset[str],
-    outcomes: frozenset[str],
-    required: frozenset[str],
-    allowed: frozenset[str],
+    graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, required: NodeSet, allowed: NodeSet
 ) -> bool:
     """Return whether there is a front-door set that holds the required nodes and otherwise only allowed nodes."""
     return _admits(graph, treatments, outcomes, required, _largest(graph, treatments, outcomes, allowed))
 
 
-def _admits(
-    graph: CausalDAG,
-    treatments: frozenset[str],
-    outcomes: frozenset[str],
-    required: frozenset[str],
-    largest: frozenset[str],
-) -> bool:
+def _admits(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, required: NodeSet, largest: NodeSet) -> bool:
     """Return whether the largest set for conditions 2 and 3 holds the required nodes and satisfies condition 1."""
     return required <= largest and directed_path(graph, treatments, outcomes, avoiding=largest) is None
 
 
-def _largest(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], allowed: frozenset[str]
-) -> frozenset[str]:
+def _largest(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, allowed: NodeSet) -> NodeSet:
     """Return the largest set of allowed nodes that satisfies conditions 2 and 3.
 
     The search follows open walks from the outcomes, given the treatments, in the graph without the edges out of the

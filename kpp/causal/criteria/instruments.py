@@ -27,7 +27,7 @@ from kpp.causal.criteria.causal_paths import forbidden_nodes, path_to_forbidden
 from kpp.causal.criteria.treks import covariance_rank
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import check_disjoint, check_question
 from kpp.causal.graph.separation import d_separated, nearest_separators
 from kpp.wording import named
@@ -43,7 +43,7 @@ class Instrument:
     """
 
     node: str
-    given: frozenset[str]
+    given: NodeSet
 
 
 def is_instrument(
@@ -127,7 +127,7 @@ def instruments(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes) -> tuple[
     return tuple(found)
 
 
-def _single_effect(graph: CausalDAG, treatment: Nodes, outcome: Nodes) -> tuple[frozenset[str], frozenset[str]]:
+def _single_effect(graph: CausalDAG, treatment: Nodes, outcome: Nodes) -> tuple[NodeSet, NodeSet]:
     """Return the treatment and the outcome as sets of one node each."""
     x, y = check_question(graph, treatment, outcome)
     _check_single(graph, "treatment", x)
@@ -135,6 +135,6 @@ def _single_effect(graph: CausalDAG, treatment: Nodes, outcome: Nodes) -> tuple[
     return x, y
 
 
-def _check_single(graph: CausalDAG, argument: str, nodes: frozenset[str]) -> None:
+def _check_single(graph: CausalDAG, argument: str, nodes: NodeSet) -> None:
     if len(nodes) != 1:
         raise CausalError(f"`{argument}` must be one node, got {named(graph.sort(nodes))}")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import networkx as nx
 
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import NodeSet
 
 _SOURCE, _SINK = "source", "sink"
 
@@ -17,7 +18,7 @@ _SOURCE, _SINK = "source", "sink"
 _Stop = tuple[str, str, str]
 
 
-def covariance_rank(graph: CausalDAG, first: frozenset[str], second: frozenset[str]) -> int:
+def covariance_rank(graph: CausalDAG, first: NodeSet, second: NodeSet) -> int:
     r"""Return the rank of the covariance of two sets in almost every linear model of a graph.
 
     It is the largest number of treks from the first set to the second of which no two share a node on their ways back,

@@ -13,7 +13,7 @@ from kpp.causal.colliders import ColliderPartition, collider_partition
 from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
 from kpp.causal.graph.drawing import draw_svg
-from kpp.causal.graph.mixed_graph import Nodes
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
 from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
@@ -64,7 +64,7 @@ class CausalDAG:
             raise CycleError([*cycle, cycle[0]])
         self._graph = nx.freeze(graph)
         self._bidirected = frozenset(frozenset(pair) for pair in hidden)
-        self._latent: frozenset[str] = frozenset()  # set first: `as_nodes` reads the graph's nodes
+        self._latent: NodeSet = frozenset()  # set first: `as_nodes` reads the graph's nodes
         self._latent = as_nodes(self, latent, "latent")
 
     @classmethod
@@ -98,17 +98,17 @@ class CausalDAG:
         return nx.DiGraph(self._graph)
 
     @property
-    def bidirected(self) -> frozenset[frozenset[str]]:
+    def bidirected(self) -> frozenset[NodeSet]:
         """The pairs with a hidden common cause."""
         return self._bidirected
 
     @property
-    def latent(self) -> frozenset[str]:
+    def latent(self) -> NodeSet:
         """The nodes that are not observed."""
         return self._latent
 
     @property
-    def observed(self) -> frozenset[str]:
+    def observed(self) -> NodeSet:
         """The nodes that are observed."""
         return frozenset(self._graph) - self._latent
 
@@ -173,23 +173,23 @@ class CausalDAG:
     def _topological_order(self) -> tuple[str, ...]:
         return tuple(nx.lexicographical_topological_sort(self._graph, key=self.position.__getitem__))
 
-    def parents(self, nodes: Nodes) -> frozenset[str]:
+    def parents(self, nodes: Nodes) -> NodeSet:
         """Return the direct causes of one node, or of any of several."""
         return frozenset(a for node in as_nodes(self, nodes, "nodes") for a in self._causes[node])
 
-    def children(self, nodes: Nodes) -> frozenset[str]:
+    def children(self, nodes: Nodes) -> NodeSet:
         """Return the direct effects of one node, or of any of several."""
         return frozenset(b for node in as_nodes(self, nodes, "nodes") for b in self._effects[node])
 
-    def spouses(self, nodes: Nodes) -> frozenset[str]:
+    def spouses(self, nodes: Nodes) -> NodeSet:
         """Return the nodes that share a bidirected edge with one node, or with any of several."""
         return frozenset(b for node in as_nodes(self, nodes, "nodes") for b in self._spouses[node])
 
-    def ancestors(self, nodes: Nodes) -> frozenset[str]:
+    def ancestors(self, nodes: Nodes) -> NodeSet:
         """Return the causes, direct or not, of one node or of any of several, and these nodes themselves."""
         return _closure(self._causes, as_nodes(self, nodes, "nodes"))
 
-    def descendants(self, nodes: Nodes) -> frozenset[str]:
+    def descendants(self, nodes: Nodes) -> NodeSet:
         """Return the effects, direct or not, of one node or of any of several, and these nodes themselves."""
         return _closure(self._effects, as_nodes(self, nodes, "nodes"))
 
@@ -204,7 +204,7 @@ class CausalDAG:
         ends = (("->", self._effects), ("<-", self._causes), ("<->", self._spouses))
         return {node: [(arrow, other) for arrow, found in ends for other in found[node]] for node in self._graph}
 
-    def colliders(self, node: str | None = None) -> frozenset[str]:
+    def colliders(self, node: str | None = None) -> NodeSet:
         """Return the nodes at which two arrowheads meet; a bidirected edge has an arrowhead at each end.
 
         Args:
@@ -246,7 +246,7 @@ class CausalDAG:
         cut = as_nodes(self, nodes, "nodes")
         return self._replace([(a, b) for a, b in self._graph.edges if a not in cut], self._bidirected)
 
-    def _replace(self, edges: Iterable[tuple[str, str]], bidirected: Iterable[frozenset[str]]) -> CausalDAG:
+    def _replace(self, edges: Iterable[tuple[str, str]], bidirected: Iterable[NodeSet]) -> CausalDAG:
         return CausalDAG(edges, nodes=self._graph, latent=self._latent, bidirected=bidirected)
 
     def canonical(self) -> nx.DiGraph:
@@ -274,7 +274,7 @@ class CausalDAG:
     def _projection(self) -> CausalDAG:
         if not self._latent:
             return self
-        reached: dict[str, frozenset[str]] = {}  # latent node -> the observed nodes that it reaches through latent ones
+        reached: dict[str, NodeSet] = {}  # latent node -> the observed nodes that it reaches through latent ones
         for node in reversed(self.topological_order()):
             if node in self._latent:
                 children = self._effects[node]
@@ -288,7 +288,7 @@ class CausalDAG:
             hidden |= {frozenset(pair) for pair in ends if pair[0] != pair[1]}
         return CausalDAG(edges, nodes=observed, bidirected=hidden)
 
-    def districts(self, within: Nodes | None = None) -> tuple[frozenset[str], ...]:
+    def districts(self, within: Nodes | None = None) -> tuple[NodeSet, ...]:
         """Return the c-components: the sets of observed nodes that bidirected edges of the projection connect.
 
         Args:
@@ -304,7 +304,7 @@ class CausalDAG:
         linked.add_edges_from(tuple(pair) for pair in projection.bidirected if pair <= kept)
         return tuple(frozenset(component) for component in nx.connected_components(linked))
 
-    def markov_boundary(self, node: str) -> frozenset[str]:
+    def markov_boundary(self, node: str) -> NodeSet:
         """Return the smallest set of observed nodes that separates a node from all other observed nodes.
 
         In the projection these are the node's district, its children and their districts, and the parents of all these
@@ -342,7 +342,7 @@ class CausalDAG:
         return to_dot(self)
 
 
-def _closure(links: Mapping[str, Iterable[str]], nodes: frozenset[str]) -> frozenset[str]:
+def _closure(links: Mapping[str, Iterable[str]], nodes: NodeSet) -> NodeSet:
     """Return the nodes that links reach from some nodes, these included."""
     found, waiting = set(nodes), list(nodes)
     while waiting:

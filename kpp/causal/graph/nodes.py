@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from kpp.causal import errors
-from kpp.causal.graph.mixed_graph import MixedGraph, Nodes
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
 
 
-def as_nodes(graph: MixedGraph, nodes: Nodes, argument: str) -> frozenset[str]:
+def as_nodes(graph: MixedGraph, nodes: Nodes, argument: str) -> NodeSet:
     """Return one name or several as a set of nodes of the graph.
 
     Args:
@@ -29,7 +29,7 @@ def as_nodes(graph: MixedGraph, nodes: Nodes, argument: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def check_disjoint(**sets: frozenset[str]) -> None:
+def check_disjoint(**sets: NodeSet) -> None:
     """Raise NotDisjointError if sets of nodes overlap.
 
     Args:
@@ -45,7 +45,7 @@ def check_disjoint(**sets: frozenset[str]) -> None:
                 raise errors.NotDisjointError(sets[first] & sets[second], first, second)
 
 
-def check_question(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[frozenset[str], frozenset[str]]:
+def check_question(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[NodeSet, NodeSet]:
     """Return the treatments and the outcomes of a causal question as sets of observed nodes.
 
     The treatments need not be causes of the outcomes: that there is no effect is an answer.
@@ -75,7 +75,7 @@ def check_question(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple
     return treatments, outcomes
 
 
-def check_effect(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[frozenset[str], frozenset[str]]:
+def check_effect(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[NodeSet, NodeSet]:
     """Return the treatments and the outcomes of a causal effect that need not be zero, as sets of observed nodes.
 
     Args:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from kpp.causal.errors import CausalError
-from kpp.causal.graph.mixed_graph import MixedGraph, Nodes
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
 from kpp.wording import named
 
@@ -75,7 +75,7 @@ def d_connecting_path(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) 
     return _trace(came_from, ends[0]) if ends else None
 
 
-def reachable(graph: MixedGraph, x: Nodes, given: Nodes = ()) -> frozenset[str]:
+def reachable(graph: MixedGraph, x: Nodes, given: Nodes = ()) -> NodeSet:
     """Return the nodes that `given` does not separate from `x`, those of `x` included.
 
     Args:
@@ -119,7 +119,7 @@ def d_separated(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) -> boo
 
 def minimal_separator(
     graph: MixedGraph, x: Nodes, y: Nodes, *, include: Nodes = (), within: Nodes | None = None
-) -> frozenset[str] | None:
+) -> NodeSet | None:
     """Return a minimal set that holds `include` and separates `x` from `y`: no proper subset with `include` does.
 
     If any allowed set separates them, then so does Z0 = An(x, y, include) & within. The nodes of Z0 that can be reached
@@ -168,8 +168,8 @@ def is_minimal_separator(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes, *,
 
 
 def nearest_separators(
-    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], allowed: frozenset[str]
-) -> tuple[frozenset[str], frozenset[str]] | None:
+    graph: MixedGraph, x: NodeSet, y: NodeSet, include: NodeSet, allowed: NodeSet
+) -> tuple[NodeSet, NodeSet] | None:
     """Return the separator of ancestors nearest to x, and the part of it that y reaches; None if none separates.
 
     Both hold the nodes of `include`, and else only nodes of `allowed`, which holds no nodes of x or y.
@@ -184,9 +184,7 @@ def nearest_separators(
     return near, near & (from_y | include)
 
 
-def some_separator(
-    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
-) -> frozenset[str] | None:
+def some_separator(graph: MixedGraph, x: NodeSet, y: NodeSet, include: NodeSet, within: NodeSet) -> NodeSet | None:
     """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
 
     If any set separates them, the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3): Z =
@@ -197,11 +195,7 @@ def some_separator(
 
 
 def on_open_walks(
-    graph: MixedGraph,
-    sources: frozenset[str],
-    closed: frozenset[str],
-    inside: frozenset[str] | None = None,
-    targets: frozenset[str] = frozenset(),
+    graph: MixedGraph, sources: NodeSet, closed: NodeSet, inside: NodeSet | None = None, targets: NodeSet = frozenset()
 ) -> set[str]:
     """Return the nodes on open walks from some nodes, with the closed nodes at which the walks end or turn.
 
@@ -219,7 +213,7 @@ def on_open_walks(
 
 def _checked(
     graph: MixedGraph, x: Nodes, y: Nodes, include: Nodes, within: Nodes | None
-) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+) -> tuple[NodeSet, NodeSet, NodeSet, NodeSet]:
     """Return the arguments of a search for a separator as sets of nodes, the last without the nodes of x and y."""
     first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")
     allowed = graph.observed if within is None else as_nodes(graph, within, "within")
@@ -231,11 +225,11 @@ def _checked(
 
 def _search(
     graph: MixedGraph,
-    sources: frozenset[str],
-    targets: frozenset[str],
-    closed: frozenset[str],
-    opened: frozenset[str],
-    inside: frozenset[str] | None = None,
+    sources: NodeSet,
+    targets: NodeSet,
+    closed: NodeSet,
+    opened: NodeSet,
+    inside: NodeSet | None = None,
 ) -> dict[State, tuple[State, str] | None]:
     """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import NodeSet
 from kpp.causal.graph.separation import on_open_walks
 from kpp.causal.identification.expressions import (
     Expression,
@@ -30,16 +31,16 @@ class Algebra:
         self._position = {node: place for place, node in enumerate(self._order)}
         self._d_separated = functools.cache(self._separated)  # the same questions return for each summed node
 
-    def probability(self, outcome: frozenset[str], given: frozenset[str] = frozenset()) -> Expression:
+    def probability(self, outcome: NodeSet, given: NodeSet = frozenset()) -> Expression:
         """Return P(outcome | given) without the conditions that the other conditions separate from the outcome."""
         needed = given & on_open_walks(self._graph, outcome, given, self._before(outcome | given))
         return Probability(outcome, needed) if outcome else ProbabilityProduct(())
 
-    def _separated(self, x: frozenset[str], y: frozenset[str], given: frozenset[str]) -> bool:
+    def _separated(self, x: NodeSet, y: NodeSet, given: NodeSet) -> bool:
         """Return whether `given` separates two sets of nodes; the three are disjoint."""
         return not y or y.isdisjoint(on_open_walks(self._graph, x, given, self._before(x | y | given), y))
 
-    def _before(self, nodes: frozenset[str]) -> frozenset[str]:
+    def _before(self, nodes: NodeSet) -> NodeSet:
         """Return the nodes up to the last of some in the causal order; they hold all ancestors of these."""
         return frozenset(self._order[: 1 + max(map(self._position.__getitem__, nodes), default=-1)])
 
@@ -71,7 +72,7 @@ class Algebra:
         top = self.product(numerator)
         return Ratio(top, self.product(denominator)) if denominator else top
 
-    def sum_out(self, over: frozenset[str], expression: Expression) -> Expression:
+    def sum_out(self, over: NodeSet, expression: Expression) -> Expression:
         """Return the sum over some nodes; factors that do not depend on them are moved in front of it."""
         if not over:
             return expression
@@ -94,7 +95,7 @@ class Algebra:
                 return self.product([*outside, self.sum_out(over, self.product(inside))])
         return self.product([*outside, *inside])
 
-    def _summed(self, factors: list[Expression], over: frozenset[str]) -> tuple[list[Expression], frozenset[str]]:
+    def _summed(self, factors: list[Expression], over: NodeSet) -> tuple[list[Expression], NodeSet]:
         """Sum a product over the nodes for which the sum has a closed form; return its factors and the other nodes.
 
         The last node in the causal order is summed first. A node without a closed form is tried again when its factors
@@ -148,7 +149,7 @@ class Algebra:
         """
         groups: list[list[Expression]] = [[part] for part in numerator]
         probabilities = [part for part in numerator if isinstance(part, Probability)]
-        wanted, grown = frozenset[str](), factor.outcome if isinstance(factor, Probability) else frozenset()
+        wanted, grown = NodeSet(), factor.outcome if isinstance(factor, Probability) else frozenset()
         while wanted != grown:
             wanted = grown
             group = [part for part in probabilities if part.outcome & wanted]
@@ -184,7 +185,7 @@ class Algebra:
         return None
 
     @staticmethod
-    def _open_sums(factors: list[Expression], over: frozenset[str]) -> tuple[list[Expression], frozenset[str]]:
+    def _open_sums(factors: list[Expression], over: NodeSet) -> tuple[list[Expression], NodeSet]:
         """Split sums into factors and summed nodes, if these names are not used in the other factors."""
         opened: list[Expression] = []
         for place, factor in enumerate(factors):

@@ -11,7 +11,7 @@ from kpp.causal.criteria.frontdoor import minimal_frontdoor_set
 from kpp.causal.criteria.optimal import optimal_adjustment_set
 from kpp.causal.errors import CausalError, NoAdjustmentError, NoOptimalSetError, NotCoveredError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import check_effect, check_question
 from kpp.causal.identification.identify import identify
 from kpp.wording import brief, named
@@ -71,9 +71,7 @@ def find_adjustment(
     return Adjustment("frontdoor", tuple(graph.sort(mediators)))
 
 
-def _backdoor(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], measured: frozenset[str]
-) -> tuple[str, ...]:
+def _backdoor(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, measured: NodeSet) -> tuple[str, ...]:
     """Return the optimal adjustment set, or the minimal one nearest to the outcomes, in the graph's order."""
     try:
         best = optimal_adjustment_set(graph, treatment=treatments, outcome=outcomes, within=measured)
@@ -83,11 +81,7 @@ def _backdoor(
 
 
 def _not_covered(
-    graph: CausalDAG,
-    treatments: frozenset[str],
-    outcomes: frozenset[str],
-    measured: frozenset[str],
-    reasons: Iterable[NoAdjustmentError],
+    graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, measured: NodeSet, reasons: Iterable[NoAdjustmentError]
 ) -> NotCoveredError:
     """Return the error for an effect without either kind of set, with its estimand in the measured variables."""
     narrowed = graph.hide(graph.observed - measured)

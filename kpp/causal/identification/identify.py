@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kpp.causal.errors import LatentNodeError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
 from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.estimand import Estimand, query_text
@@ -53,9 +53,7 @@ def identify(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, given: Nodes
     return _with_fewer_nodes(projection, _identified(projection, outcomes, treatments, conditions))
 
 
-def _identified(
-    graph: CausalDAG, outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str]
-) -> Estimand:
+def _identified(graph: CausalDAG, outcome: NodeSet, treatment: NodeSet, given: NodeSet) -> Estimand:
     """Run the algorithm on a graph without latent nodes."""
     algebra = Algebra(graph)
     question = _Question(graph, algebra, query_text(outcome, treatment, given))
@@ -79,7 +77,7 @@ def _with_fewer_nodes(graph: CausalDAG, estimand: Estimand) -> Estimand:
 class _Stopped(Exception):
     """Signals the two nested districts at which the algorithm stops."""
 
-    def __init__(self, larger: frozenset[str], smaller: frozenset[str]):
+    def __init__(self, larger: NodeSet, smaller: NodeSet):
         self.districts = larger, smaller
         super().__init__(f"between {sorted(larger)} and {sorted(smaller)}")
 
@@ -92,9 +90,7 @@ class _Question:
     algebra: Algebra
     asked: str
 
-    def conditional_effect(
-        self, outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str]
-    ) -> Expression:
+    def conditional_effect(self, outcome: NodeSet, treatment: NodeSet, given: NodeSet) -> Expression:
         """Return P(outcome | do(treatment), given) by the algorithm IDC."""
         for node in self.graph.sort(given):
             others = given - {node}
@@ -110,9 +106,7 @@ class _Question:
             ) from None
         return self.algebra.ratio(joint, self.algebra.sum_out(outcome, joint)) if given else joint
 
-    def effect(
-        self, outcome: frozenset[str], treatment: frozenset[str], law: Expression, graph: CausalDAG
-    ) -> Expression:
+    def effect(self, outcome: NodeSet, treatment: NodeSet, law: Expression, graph: CausalDAG) -> Expression:
         """Return P(outcome | do(treatment)) for a graph with a known law, line by line as algorithm ID is published."""
         nodes = graph.observed
         # Line 1: without a treatment, the effect is a marginal of the law.
@@ -143,7 +137,7 @@ class _Question:
             return self.algebra.sum_out(part - outcome, kernel)
         return self.effect(outcome, treatment & district, kernel, graph.subgraph(district))
 
-    def _district_effect(self, part: frozenset[str], law: Expression, graph: CausalDAG) -> Expression:
+    def _district_effect(self, part: NodeSet, law: Expression, graph: CausalDAG) -> Expression:
         """Return P(part | do(all other nodes)) for a district of the nodes that are not treated.
 
         In large sparse graphs most of these districts are whole districts of the graph of their ancestors. Then the
@@ -154,7 +148,7 @@ class _Question:
             return self.effect(part, graph.observed - part, law, graph)
         return self.algebra.probability(part) if causes == part else self._markov_factors(part, causes, graph)
 
-    def _district_law(self, district: frozenset[str], law: Expression, graph: CausalDAG) -> Expression:
+    def _district_law(self, district: NodeSet, law: Expression, graph: CausalDAG) -> Expression:
         """Return the product of P(v | all nodes before v) over a district."""
         if law == Probability(graph.observed):
             return self._markov_factors(district, graph.observed, graph)
@@ -166,7 +160,7 @@ class _Question:
             self.algebra.ratio(upto, without) for node, upto, without in steps if node in district
         )
 
-    def _markov_factors(self, district: frozenset[str], within: frozenset[str], graph: CausalDAG) -> Expression:
+    def _markov_factors(self, district: NodeSet, within: NodeSet, graph: CausalDAG) -> Expression:
         """Return the product of P(v | all nodes before v) over a district, for the observed law of an ancestral set.
 
         Given the other nodes of its district among the nodes up to v, and the parents of all these, v is independent of
@@ -182,7 +176,7 @@ class _Question:
         return self.algebra.product(factors)
 
     @staticmethod
-    def _district(graph: CausalDAG, nodes: frozenset[str], within: frozenset[str]) -> frozenset[str]:
+    def _district(graph: CausalDAG, nodes: NodeSet, within: NodeSet) -> NodeSet:
         """Return the nodes that bidirected edges among some nodes connect with given ones."""
         found = reached = nodes
         while reached:

@@ -21,6 +21,7 @@ import itertools
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import NodeSet
 from kpp.causal.identification.expressions import Expression
 from kpp.causal.identification.identify import identify
 from kpp.wording import named
@@ -46,7 +47,7 @@ class LawFactor:
     members: tuple[str, ...]
     parents: tuple[str, ...]
     given_members: bool = False
-    expressions: tuple[tuple[frozenset[str], Expression], ...] = ()
+    expressions: tuple[tuple[NodeSet, Expression], ...] = ()
 
 
 def intervention_law(graph: CausalDAG | CausalOrder) -> tuple[LawFactor, ...]:
@@ -72,7 +73,7 @@ def intervention_law(graph: CausalDAG | CausalOrder) -> tuple[LawFactor, ...]:
     return tuple(_of_district(projection, district) for district in projection.districts())
 
 
-def _of_district(graph: CausalDAG, district: frozenset[str]) -> LawFactor:
+def _of_district(graph: CausalDAG, district: NodeSet) -> LawFactor:
     members = tuple(graph.sort(district))
     outside = graph.parents(district) - district
     parents = tuple(graph.sort(outside))
@@ -90,6 +91,6 @@ def _of_district(graph: CausalDAG, district: frozenset[str]) -> LawFactor:
     return LawFactor(members, parents, expressions=tuple(_identified(graph, frozenset(subset)) for subset in subsets))
 
 
-def _identified(graph: CausalDAG, absent: frozenset[str]) -> tuple[frozenset[str], Expression]:
+def _identified(graph: CausalDAG, absent: NodeSet) -> tuple[NodeSet, Expression]:
     others = graph.observed - absent
     return absent, identify(graph, treatment=others, outcome=absent).expression

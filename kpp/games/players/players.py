@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from kpp.games.players.coalitions import Coalitions
 from kpp.typing import AnyArray
 
 
@@ -57,7 +58,7 @@ class Players:
             membership[list(group)] = player
         return membership
 
-    def expand(self, coalitions: Bool[AnyArray, "c g"]) -> Bool[AnyArray, "c d"]:
+    def expand(self, coalitions: Bool[AnyArray, "c g"]) -> Coalitions:
         """Return coalitions of features from coalitions of players.
 
         Args:

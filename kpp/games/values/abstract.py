@@ -13,6 +13,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
+from kpp.games.players.coalitions import CoalitionValues
 from kpp.kernels import AbstractProductKernel
 from kpp.modules import AbstractModule
 
@@ -30,7 +31,7 @@ class AbstractValueFunction(AbstractModule):
     """
 
     @abstractmethod
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> CoalitionValues:
         """Value coalitions at points.
 
         Laws: the values are linear in the function, and the value of a constant function is the constant; the value of

@@ -15,6 +15,7 @@ from numpy.polynomial.legendre import legvander
 
 from kpp.causal import CausalDAG, CausalError, CausalOrder, LawFactor, as_graph
 from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import Coalitions, Instances
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.causal_graphs import Graph, as_names, factors_of_features, names_of_features
 from kpp.games.values.conditional_embeddings import REGULARIZED, median_kernel, restricted_matrices
@@ -79,15 +80,11 @@ class CausalEmbedding(AbstractImputation):
         names = names_of_features(self.graph, self.feature_names, self.background.shape[1])
         return _causes_first(factors_of_features(self.graph, names))
 
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p r"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
         return equal_weights(x, coalitions, self.background.shape[0] * self.samples_per_point)
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p r d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r d"]:
         """Return the present features of x with draws of the absent ones."""
         numbers = self._numbers(len(self._factors))
         # All seeds share one compiled program, which gets the random numbers as an argument.

@@ -15,6 +15,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import Coalitions, Instances
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.imputation import AbstractImputation, equal_weights
 from kpp.games.values.product_games import example_functions
@@ -60,15 +61,11 @@ class AbstractSampled(AbstractImputation):
         """Check the number of samples."""
         count(self.sampling()[0], "samples_per_point")
 
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p r"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
         return equal_weights(x, coalitions, self.background.shape[0] * self.sampling()[0])
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p r d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r d"]:
         """Return the present features of x with samples of the absent ones."""
         # All seeds share one compiled program, which gets the random numbers as an argument.
         same_seed: dict[str, Any] = {"seed": 0}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional_embeddings import median_kernel
 from kpp.games.values.product_games import example_functions
@@ -59,16 +59,14 @@ class MaskedRegression(AbstractWeighted):
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         count(self.masks_per_point, "masks_per_point")
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         warn_if_float32("MaskedRegression")
         return embedded_values(self, function, x, jnp.asarray(coalitions))
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
         """Return the background for every coalition, but x for the full one."""
         return self.impute_from_background(x, coalitions)
 

@@ -16,7 +16,7 @@ from kpp.batching import NUM_BLOCKS, map_blocks, map_rows, rows_that_fit, sum_ar
 from kpp.embeddings import ConditionalMeanEmbedding
 from kpp.features import Nystrom
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import all_coalitions, as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, all_coalitions, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional_embeddings import (
     REGULARIZED,
@@ -123,7 +123,7 @@ class Observational(AbstractWeighted):
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
 
         Raises:
@@ -169,9 +169,7 @@ class Observational(AbstractWeighted):
         """Whether the values of the empty and the full coalition are the mean prediction and the prediction."""
         return self.end_points == "exact"
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
         """Return the rows whose predictions are averaged; for "embedded" they are the background points, unchanged."""
         if not self.is_embedded(function):
             return super().impute(function, x, coalitions)
@@ -233,9 +231,7 @@ class Observational(AbstractWeighted):
 
         return weights
 
-    def _values_of_products(
-        self, function: RKHSFunction, x: Array, coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "*draws c p *outputs"]:
+    def _values_of_products(self, function: RKHSFunction, x: Array, coalitions: Coalitions) -> CoalitionValues:
         """Value coalitions of a sum of product kernels; many of them in as many threads as there are cores."""
         points = None if self.landmarks is None and self._is_background(x) else x
 
@@ -310,7 +306,7 @@ class Observational(AbstractWeighted):
 @eqx.filter_jit
 def _product_values(
     value_function: Observational, function: RKHSFunction, x: Array | None, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
+) -> CoalitionValues:
     """Value coalitions of a sum of product kernels, by weighted sums of the factors of absent features.
 
     If the points are None, they are the background.
@@ -342,7 +338,7 @@ def _product_values(
 @eqx.filter_jit
 def _landmark_values(
     value_function: Observational, function: RKHSFunction, x: Array, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
+) -> CoalitionValues:
     """Value coalitions of a sum of product kernels in low rank, by averages of the factors of absent features."""
 
     def of_draw(draw: RKHSFunction) -> Array:

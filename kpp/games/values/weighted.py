@@ -12,10 +12,11 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.batching import map_rows, rows_that_fit
 from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances
 from kpp.games.values.abstract import check_function
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray, PointFunction
+from kpp.typing import PointFunction
 
 #: The largest number of entries of a matrix between explained points and other points.
 MAX_ENTRIES = 2**24
@@ -48,15 +49,11 @@ class AbstractWeighted(AbstractImputation):
         """Whether the values of the empty and the full coalition are the mean prediction and the prediction."""
         return True
 
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m"]:
         """Return the weights; with exact end points 1/m for no features and for all."""
         return _all_weights(self, self.kernel_for(function), jnp.asarray(x), jnp.asarray(coalitions))
 
-    def impute_from_background(
-        self, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m d"]:
+    def impute_from_background(self, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
         """Return the background for every coalition, but with exact end points x for the full one."""
         full = jnp.all(jnp.asarray(coalitions), axis=1) & self.has_exact_ends
         return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
@@ -71,7 +68,7 @@ def weighted_sums(
 
 def embedded_values(
     value_function: AbstractWeighted, function: PointFunction, x: Float[Array, "p d"], coalitions: Bool[Array, "c d"]
-) -> Float[Array, "*draws c p *outputs"]:
+) -> CoalitionValues:
     r"""Value coalitions by weighted sums of predictions at the background points, :math:`v(S) = \sum_b w_b f(z_b)`.
 
     The function is an `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs). Points (p, d) and coalitions,
@@ -100,7 +97,7 @@ def _all_weights(
 @eqx.filter_jit
 def _embedded_in_rkhs(
     value_function: AbstractWeighted, function: RKHSFunction, x: Array, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
+) -> CoalitionValues:
     def of_draw(draw: RKHSFunction) -> Array:
         known = (draw(value_function.background), draw(x), draw.intercept)
         return _embedded_sums(value_function, value_function.kernel_for(draw), x, coalitions, known)

@@ -24,7 +24,7 @@ from kpp.kernels.checks import example_points
 from kpp.kernels.pairs.oriented import Oriented, orient, stack_items
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.stationary import RBF
-from kpp.typing import AnyArray, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, OutputValues, Points, RngKey
 
 
 class AbstractPreferenceKernel(AbstractKernel):
@@ -116,16 +116,14 @@ class Preferential(AbstractPreferenceKernel):
     def _pair_features(self, first: Array, second: Array) -> Array:
         return first - second
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections as a difference of its utility."""
         oriented = orient(x, self, "x")
         kernel, items, weights = self.utility(points, coefficients)
         first, second = jnp.split(kernel.combine_sections(stack_items(oriented.pairs), items, weights), 2)
         return oriented.skew(first - second)
 
-    def utility(self, points: Points, coefficients: Float[AnyArray, "m *outputs"]) -> tuple[AbstractKernel, Any, Any]:
+    def utility(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Any, Any]:
         r"""Return the utility behind a function spanned by sections. The utility is a function of single items.
 
         .. math::
@@ -172,9 +170,7 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
         j, m = np.triu_indices(first.shape[1], 1)
         return first[:, j] * second[:, m] - first[:, m] * second[:, j]
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         r"""Write a function by sections at pairs of landmarks, if the kernel of an item has finite rank.
 
         .. math::
