@@ -56,7 +56,6 @@ class Bags(eqx.Module):
     covariate_names: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Raise ValueError unless arrays hold finite numbers."""
         for name, ndim in (("points", 2), ("index", 1), ("sizes", 1)):
             check_array(getattr(self, name), name, ndim)
         if self.covariates is not None:

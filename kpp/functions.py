@@ -101,7 +101,6 @@ class RKHSFunction(eqx.Module):
         self.intercept = jnp.broadcast_to(intercept, shape) if intercept.ndim == 0 else intercept
 
     def __check_init__(self) -> None:
-        """Check that the shapes fit each other."""
         batch, shape = self.batch_shape, self.coefficients.shape
         if shape[: len(batch)] != batch or len(shape) - len(batch) not in (1, 2):
             raise ValueError(

@@ -47,7 +47,6 @@ class GPPosterior(eqx.Module):
     root: Float[Array, "*batch n r"] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self) -> None:
-        """Check that the mean has one output and that the root fits it."""
         if self.mean.output_shape:
             raise ValueError(f"`mean` must have one output, got outputs of shape {self.mean.output_shape}")
         expected = (*self.batch_shape, self.mean.num_points)

@@ -74,7 +74,6 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is not positive and finite."""
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 
     @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
@@ -127,7 +126,6 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelBayesRule, Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
         x, y = jax.random.normal(rng_key, (6, 2)), jax.random.normal(rng_key, (6, 1)) + 0.3
         likelihood = ConditionalMeanEmbedding(
             kernel=RBF(1.2), input_kernel=RBF(jnp.array([0.8, 1.5])), inputs=x, points=y, regularization=0.01

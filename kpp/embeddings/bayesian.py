@@ -96,7 +96,6 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         self.amplitude = parameter("amplitude")(amplitude)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a variance is negative, or the samples are empty or have different numbers of rows."""
         check_non_negative(self.noise_variance, "noise_variance")
         check_non_negative(self.amplitude, "amplitude")
         check_samples(self.treatment, self.points, self.adjustment)
@@ -297,7 +296,6 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[BayesianConditionalMeanEmbedding, Any]]:
-        """Yield a small embedding and its queries for the conformance suite."""
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
         adjustment = FrontDoor(RBF(1.5), jnp.sin(3 * points), 0.01)
         embedding = cls(

@@ -182,7 +182,6 @@ class AbstractConditionalEmbedding(AbstractRegressionEmbedding):
 
     @property
     def num_inputs(self) -> int:
-        """The number of inputs, N."""
         return jax.tree.leaves(self.inputs)[0].shape[0]
 
     def _input_gram(self) -> Float[Array, "N N"]:
@@ -241,7 +240,6 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative, or the numbers of inputs and points differ."""
         check_non_negative(self.regularization, "regularization")
         for leaf in jax.tree.leaves((self.inputs, self.points)):
             if leaf.shape[:1] in ((), (0,)):
@@ -257,7 +255,6 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple["ConditionalMeanEmbedding", Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
         inputs, points = jax.random.normal(rng_key, (6, 3)), jax.random.normal(rng_key, (6, 2)) + 0.3
         kernels = {"kernel": RBF(jnp.array([0.8, 1.5])), "input_kernel": RBF(1.2)}
         yield cls(**kernels, inputs=inputs, points=points, regularization=0.01), inputs[:3] - 0.2

@@ -65,7 +65,6 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative or there are no points."""
         check_non_negative(self.regularization, "regularization")
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.points)]
         if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):
@@ -124,7 +123,6 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[DeconditionalMeanEmbedding, Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
         x, y = jax.random.normal(rng_key, (6, 2)), jax.random.normal(rng_key, (6, 1)) + 0.3
         conditional = ConditionalMeanEmbedding(
             kernel=RBF(jnp.array([0.8, 1.5])), input_kernel=RBF(1.2), inputs=y, points=x, regularization=0.01

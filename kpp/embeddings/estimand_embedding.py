@@ -264,7 +264,6 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[EstimandEmbedding, Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
         from kpp.causal import CausalDAG
 
         nodes = ["u", "v", "x", "y"]

@@ -77,7 +77,6 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         self.adjustment = NoAdjustment() if adjustment is None else adjustment
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative, or the samples are empty or of different sizes."""
         check_non_negative(self.regularization, "regularization")
         check_samples(self.treatment, self.points, self.adjustment)
 
@@ -144,7 +143,6 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def num_inputs(self) -> int:
-        """The number of samples, n."""
         return num_rows(self.treatment)
 
     def _input_gram(self) -> Float[Array, "n n"]:
@@ -160,7 +158,6 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[InterventionalMeanEmbedding, Any]]:
-        """Yield a small embedding and its queries for the conformance suite."""
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
         adjustment = BackDoor(RBF(1.5), jnp.sin(3 * points))
         embedding = cls(

@@ -191,7 +191,6 @@ class FrontDoor(AbstractAdjustment):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative."""
         check_non_negative(self.regularization, "regularization")
 
     def check_rows(self, num_samples: int) -> None:

@@ -82,6 +82,5 @@ class Nystrom(AbstractFeatureKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and points for it."""
         x = jax.random.normal(rng_key, (6, 3))
         yield cls(RBF(jnp.array([0.7, 1.0, 2.0]), 1.3), x[:3] + 0.2), x

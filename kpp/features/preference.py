@@ -56,7 +56,6 @@ class PreferentialFeatures(AbstractFeatureKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and pairs for it."""
         yield cls(_example_kernel(rng_key)), example_pairs(rng_key, 2)
 
 
@@ -109,7 +108,6 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and pairs for it."""
         yield cls(_example_kernel(rng_key)), example_pairs(rng_key, 2)
 
 

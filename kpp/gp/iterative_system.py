@@ -65,7 +65,6 @@ class IterativeSettings(eqx.Module):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         for name in ("num_probes", "rank", "max_steps", "num_nodes"):
             count(getattr(self, name), name)
         count(self.seed, "seed", 0)

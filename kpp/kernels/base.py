@@ -400,12 +400,10 @@ class Restricted(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """1."""
         return jnp.ones(())
 
     @property
     def nonnegative(self) -> bool:
-        """Whether it is known of the kernel."""
         return self.kernel.nonnegative
 
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:

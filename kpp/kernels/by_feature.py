@@ -68,7 +68,6 @@ class ProductKernel(AbstractProductKernel):
 
     @property
     def nonnegative(self) -> bool:
-        """Whether it is known of every kernel."""
         return all(isinstance(kernel, AbstractProductKernel) and kernel.nonnegative for kernel in self.kernels)
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
@@ -77,12 +76,10 @@ class ProductKernel(AbstractProductKernel):
         return jnp.stack(self._parts(lambda kernel, j: kernel.evaluate(x1[j : j + 1], x2[j : j + 1])))
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         self._check_count(check_matrices(self, x1, x2))
         return jnp.stack(self._parts(lambda kernel, j: kernel(x1[:, j : j + 1], x2[:, j : j + 1])))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         self._check_count(check_matrices(self, x1, x2))
         values = [kernel(x1[:, j : j + 1], x2[:, j : j + 1]) for j, kernel in enumerate(self.kernels)]
         return functools.reduce(operator.mul, values)
@@ -105,7 +102,6 @@ class ProductKernel(AbstractProductKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance with different kernels, and points for it."""
         yield cls((RBF(0.7, 2.0), Matern12(1.5), Linear(0.5) + 1.0)), example_points(rng_key, 3)
 
 
@@ -125,17 +121,14 @@ class Selected(AbstractComposite):
     features: tuple[int | str, ...] = eqx.field(static=True, converter=_as_features)
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at the selected features of two points of shape (d,)."""
         index = _positions(self.features, check_points(self, x1, x2))
         return self.kernel.evaluate(x1[index], x2[index])
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         index = _positions(self.features, check_matrices(self, x1, x2))
         return self.kernel(x1[:, index], x2[:, index])
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
@@ -174,7 +167,6 @@ class Selected(AbstractComposite):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield selections of one and of two features, and points for them."""
         x = example_points(rng_key, 3)
         yield cls(Matern32(0.7, 2.0), (1,)), x
         yield cls(RBF(jnp.array([0.5, 2.0])), (2, 0)), x
@@ -198,11 +190,9 @@ class SelectedTerm(AbstractProductKernel):
 
     @property
     def nonnegative(self) -> bool:
-        """Whether it is known of the kernel."""
         return self.kernel.nonnegative
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at the selected features of two points of shape (d,)."""
         index = _positions(self.features, check_points(self, x1, x2))
         return self.kernel.evaluate(x1[index], x2[index])
 
@@ -212,12 +202,10 @@ class SelectedTerm(AbstractProductKernel):
         return jnp.ones_like(x1).at[index].set(self.kernel.evaluate_factors(x1[index], x2[index]))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         index = _positions(self.features, check_matrices(self, x1, x2))
         return self.kernel(x1[:, index], x2[:, index])
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:

@@ -126,7 +126,6 @@ class GPEC(AbstractPointsExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Raise TypeError or ValueError for invalid options."""
         check_explainer(self.base_explainer, self.explainer_options)
         check_noise(self.noise, self.num_repeats, self.min_noise_variance)
         one_of(self.margin, "margin", MARGINS)
@@ -335,7 +334,6 @@ class GPEC(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a model and points: a class boundary, the median level, and another with noise."""
         explainer, function, background, x = example(rng_key)
         sampler = BisectionSampler(max_points=12)
         chosen: dict[str, Any] = {"decay": 1.0, "concentration": 1.0, "lengthscale": 1.0, "variance": 1.0}

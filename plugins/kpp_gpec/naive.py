@@ -49,7 +49,6 @@ class NaiveGP(AbstractPointsExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Raise TypeError or ValueError for invalid options, as `GPEC` does."""
         self._as_gpec()
 
     def _as_gpec(self) -> GPEC:
@@ -82,6 +81,5 @@ class NaiveGP(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield an explainer with given hyperparameters, a model and points."""
         explainer, function, background, x = example(rng_key)
         yield cls(explainer, background, lengthscale=1.0, variance=0.5, noise=0.01), function, x

@@ -1,7 +1,5 @@
 """The protocol of a graph in functions of graphs; with it `CausalDAG` can offer these functions as methods."""
 
-# ruff: noqa: D102
-# `CausalDAG` documents the members.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable

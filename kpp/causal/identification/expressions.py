@@ -115,12 +115,10 @@ class Probability(Expression):
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The nodes whose values it is a function of."""
         return self.outcome | self.given
 
     @property
     def mentioned(self) -> frozenset[str]:
-        """The nodes that stand anywhere in it."""
         return self.free
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
@@ -142,12 +140,10 @@ class ProbabilityProduct(Expression):
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The nodes whose values it is a function of."""
         return frozenset().union(*(factor.free for factor in self.factors))
 
     @cached_property
     def mentioned(self) -> frozenset[str]:
-        """The nodes that stand anywhere in it."""
         return frozenset().union(*(factor.mentioned for factor in self.factors))
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
@@ -172,12 +168,10 @@ class Ratio(Expression):
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The nodes whose values it is a function of."""
         return self.above.free | self.below.free
 
     @cached_property
     def mentioned(self) -> frozenset[str]:
-        """The nodes that stand anywhere in it."""
         return self.above.mentioned | self.below.mentioned
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
@@ -207,7 +201,6 @@ class ProbabilitySum(Expression):
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The nodes whose values it is a function of."""
         return self.body.free - self.over
 
     @property

@@ -28,7 +28,6 @@ class Baseline(AbstractProductValueFunction):
     """
 
     def __call__(self, function: Any, x: object, coalitions: object) -> CoalitionValues:
-        """Value coalitions at points."""
         check_type(function, "function", ("RKHSFunction",))
         x = as_points(x)
         coalitions = as_coalitions(coalitions, x.shape[1])
@@ -50,7 +49,6 @@ class Baseline(AbstractProductValueFunction):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with a function and points: one kernel, a sum of kernels, several outputs."""
         for function, x in example_functions(rng_key):
             yield cls(), function, x
 

@@ -69,7 +69,6 @@ class CausalEmbedding(AbstractImputation):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Check the options, and that features can be drawn along the graph."""
         count(self.samples_per_point, "samples_per_point")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         _ = self._factors
@@ -128,7 +127,6 @@ class CausalEmbedding(AbstractImputation):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with functions and points: a graph, and an order whose members change each other."""
         (function, x), *_, (outputs, _) = list(example_functions(rng_key))[:3]
         background = function.points[:4] + 0.1
         names = tuple(f"x{j}" for j in range(background.shape[1]))

@@ -58,7 +58,6 @@ class AbstractSampled(AbstractImputation):
         """Return the function that samples absent features, for the correlation matrix of the scores."""
 
     def __check_init__(self) -> None:
-        """Check the number of samples."""
         count(self.sampling()[0], "samples_per_point")
 
     def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r"]:
@@ -122,7 +121,6 @@ class GaussianConditional(AbstractSampled):
     seed: int = eqx.field(static=True, default=0)
 
     def sampling(self) -> tuple[int, int]:
-        """Return the number of samples per background point, and the seed."""
         return self.samples_per_point, self.seed
 
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -139,7 +137,6 @@ class GaussianConditional(AbstractSampled):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield an instance with a function and points."""
         function, x = next(example_functions(rng_key))
         yield cls(function.points[:4] + 0.1), function, x
 
@@ -164,7 +161,6 @@ class CopulaConditional(AbstractSampled):
     seed: int = eqx.field(static=True, default=0)
 
     def sampling(self) -> tuple[int, int]:
-        """Return the number of samples per background point, and the seed."""
         return self.samples_per_point, self.seed
 
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -181,7 +177,6 @@ class CopulaConditional(AbstractSampled):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield an instance with a function of several outputs and points."""
         function, x = list(example_functions(rng_key))[2]
         yield cls(function.points[:4] + 0.1, samples_per_point=2), function, x
 

@@ -35,7 +35,6 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
 
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
-        """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         if isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
@@ -59,6 +58,5 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with a function and points: one kernel, a sum of kernels, several outputs."""
         for function, x in example_functions(rng_key):
             yield cls(function.points[:3] + 0.1), function, x

@@ -55,12 +55,10 @@ class MaskedRegression(AbstractWeighted):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Check the options."""
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         count(self.masks_per_point, "masks_per_point")
 
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
-        """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         warn_if_float32("MaskedRegression")
@@ -110,6 +108,5 @@ class MaskedRegression(AbstractWeighted):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield an instance with a function of several outputs and points."""
         function, x = list(example_functions(rng_key))[2]
         yield cls(function.points[:4] + 0.1, masks_per_point=2), function, x

@@ -116,7 +116,6 @@ class Observational(AbstractWeighted):
             self.landmarks = read_landmarks(self.landmarks, as_points(self.background, "background"))
 
     def __check_init__(self) -> None:
-        """Check the options."""
         for name, allowed in _OPTIONS.items():
             one_of(getattr(self, name), name, allowed)
         if jnp.shape(self.regularization) != ():
@@ -166,7 +165,6 @@ class Observational(AbstractWeighted):
 
     @property
     def has_exact_ends(self) -> bool:
-        """Whether the values of the empty and the full coalition are the mean prediction and the prediction."""
         return self.end_points == "exact"
 
     def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
@@ -205,7 +203,6 @@ class Observational(AbstractWeighted):
     def averages_of(
         self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]
     ) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
-        """Return a function from the mask of a coalition to the weighted sums of values at the background points."""
         if self.landmarks is None:
             return weighted_sums(self.weights_of(kernel, x), values)
         return self.embeddings(kernel).averages(values, x)
@@ -295,7 +292,6 @@ class Observational(AbstractWeighted):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with a function and points: a sum of product kernels, another kernel with several outputs."""
         _, (function, x), outputs = list(example_functions(rng_key))
         yield cls(function.points[:3] + 0.1, 0.01), function, x
         other = RKHSFunction(Matern12(lengthscale=1.5), function.points, outputs[0].coefficients, outputs[0].intercept)

@@ -31,7 +31,6 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
     link: Link = eqx.field(static=True, default="logit")
 
     def __check_init__(self) -> None:
-        """Check the name of the link."""
         one_of(self.link, "link", LINKS)
 
     @property
@@ -44,7 +43,6 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
         return as_binary_labels(y, name=name)
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log probability of every label."""
         return log_likelihood(self.link, self.y, f)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:

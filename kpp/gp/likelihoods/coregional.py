@@ -52,7 +52,6 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
     )
 
     def __check_init__(self) -> None:
-        """Check the shapes of the parameters, and that the variance is positive."""
         shape, noise = leaf_shape(self.mixing), leaf_shape(self.noise_variance)
         if len(shape) != 2 or 0 in shape:
             raise ValueError(f"`mixing` must have shape (P, L), outputs by latent functions, got shape {shape}")
@@ -121,7 +120,6 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
         return jax.vmap(of_row)(residual, jnp.asarray(variance), known)
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, "p outputs"]:
-        """Draw all outputs."""
         mean = jnp.asarray(f) @ self.mixing.T
         return mean + jnp.sqrt(self._noise)[None] * jax.random.normal(rng_key, mean.shape, mean.dtype)
 

@@ -44,7 +44,6 @@ class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):
         return {"latent": ["mean", "log_noise_variance"]}
 
     def log_density(self, f: Float[AnyArray, "n l"]) -> Float[Array, " n"]:
-        """Return the log density of every observation."""
         f = jnp.asarray(f)
         return -0.5 * (LOG_TWO_PI + f[:, 1] + jnp.square(self.y - f[:, 0]) * jnp.exp(-f[:, 1]))
 
@@ -64,7 +63,6 @@ class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):
         return log_mixture_of_noises(self.y - mean[:, 0], variance[:, 0], mean[:, 1], variance[:, 1])
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:
-        """Draw numbers."""
         f = jnp.asarray(f)
         return f[:, 0] + jnp.exp(0.5 * f[:, 1]) * jax.random.normal(rng_key, f.shape[:1], f.dtype)
 

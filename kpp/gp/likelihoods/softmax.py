@@ -38,7 +38,6 @@ class SoftmaxLikelihood(AbstractMultiLatentLikelihood):
     )
 
     def __check_init__(self) -> None:
-        """Check that the classes differ."""
         if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) != len(self.classes)):
             raise ValueError(f"`classes` must be at least two different labels, got {self.classes!r}")
 
@@ -68,7 +67,6 @@ class SoftmaxLikelihood(AbstractMultiLatentLikelihood):
         return {} if self.classes is None else {"class": list(self.classes), "latent": list(self.classes)}
 
     def log_density(self, f: Float[AnyArray, "n l"]) -> Float[Array, " n"]:
-        """Return the log probability of every label."""
         return self._of_labels(jax.nn.log_softmax(jnp.asarray(f), axis=1))
 
     def expected_log_density(

@@ -60,12 +60,10 @@ class AbstractPreferenceKernel(AbstractKernel):
         return self._skew(self.kernel(*points), first, second)
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every two of m pairs, usually an array (m, 2, d)."""
         oriented = orient(x, self, "x")
         return self._skew(self.kernel.gram(stack_items(self._couples(oriented.pairs))), oriented, oriented)
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each pair with itself."""
         oriented = orient(x, self, "x")
         blocks = jax.vmap(self.kernel.gram)(self._couples(oriented.pairs))
         values = self._combine(blocks[:, 0, 0], blocks[:, 1, 1], blocks[:, 0, 1], blocks[:, 1, 0])
@@ -142,7 +140,6 @@ class Preferential(AbstractPreferenceKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and pairs for it."""
         yield cls(RBF(jnp.array([0.8, 1.5]), 1.3)), example_pairs(rng_key, 2)
 
 
@@ -196,7 +193,6 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance that has a utility in it, and pairs for it."""
         yield cls(RBF(jnp.array([0.8, 1.5]), 1.3) + 0.5), example_pairs(rng_key, 2)
 
 
