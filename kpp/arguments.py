@@ -124,9 +124,6 @@ def check_arguments(function: Function) -> Function:
     An argument is checked if its annotation is built from plain types, classes, arrays, paths, functions, sequences
     and mappings. Traced arrays are trusted.
 
-    Args:
-        function: The function.
-
     Returns:
         The function with the same name, signature and documentation. It raises TypeError, or ValueError where plain
         types are needed, for an argument of another kind; the message names the argument.
@@ -173,9 +170,6 @@ def handed_out(namespace: Mapping[str, Any]) -> list[str]:
 
     They are those of ``__all__``; without it, the public names of a package, or the public classes and functions that a
     module defines.
-
-    Args:
-        namespace: Its ``vars()``.
     """
     if "__all__" in namespace:
         return list(namespace["__all__"])

@@ -99,9 +99,6 @@ class Bags(eqx.Module):
         Args:
             points: N points, (N, d), or a data frame.
             covariates: N covariates, (N, dy), or None.
-
-        Returns:
-            The bags.
         """
         rows, _ = _read_numbers(points, "points")
         return cls.create(points, np.arange(len(rows)), covariates)

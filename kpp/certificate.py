@@ -406,13 +406,7 @@ def _quiet(inference: Any) -> Any:
 
 
 def check_certifiable(model: Any, data: dict[str, Any], schema: Schema | None) -> None:
-    """Raise TypeError if a model of some data is none that `certify` takes.
-
-    Args:
-        model: The model.
-        data: The data that its `prepare` has returned.
-        schema: The schema of its points.
-    """
+    """Raise TypeError if a model of some data is none that `certify` takes."""
     simple = isinstance(model, AbstractGPModel) and type(model).log_likelihood is AbstractGPModel.log_likelihood
     if not simple or not model.has_function_posterior or schema is None or getattr(data.get("x"), "ndim", 0) != 2:
         raise TypeError(

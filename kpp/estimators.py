@@ -155,12 +155,6 @@ def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) ->
         X: A data frame or an xarray object, whose columns may hold categories, or an array (n, d).
         y: The labels, (n,).
         numeric: Whether they are numbers.
-
-    Returns:
-        The table, a data frame or an array (n, d), and the labels.
-
-    Raises:
-        ValueError: If the data are invalid.
     """
     X = as_table(X, "X")
     if not _has_names(X):
@@ -181,12 +175,6 @@ def read_estimator_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False
         estimator: The estimator.
         X: A data frame, an xarray object or an array (n, d).
         reset: Whether the estimator is being fitted, and learns the columns, which must otherwise be those it knows.
-
-    Returns:
-        The table, a data frame or an array (n, d).
-
-    Raises:
-        ValueError: If the rows are invalid.
     """
     X = as_table(X, "X")
     if _has_names(X):

@@ -101,11 +101,7 @@ class GPPosterior(eqx.Module):
         return self.map_draws(of_one_draw)
 
     def at_draw(self, position: tuple[int, ...]) -> GPPosterior:
-        """Return the posterior of one draw.
-
-        Args:
-            position: Its position, one number for each axis of ``batch_shape``.
-        """
+        """Return the posterior of one draw."""
         return GPPosterior(self.mean.at_draw(position), jnp.asarray(np.asarray(self.root)[position]))
 
     def map_draws(self, f: Callable[[GPPosterior], Any], *, batch_size: int | None = None) -> Any:

@@ -21,9 +21,6 @@ def numpy_generator(rng_key: RngKey) -> np.random.Generator:
     """Return a generator of NumPy that is determined by a key, for numbers outside of compiled programs.
 
     It compiles nothing, where JAX compiles a program for every shape.
-
-    Args:
-        rng_key: A JAX random key.
     """
     return np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
 

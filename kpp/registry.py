@@ -208,12 +208,7 @@ def name_of(kind: str, cls: type) -> str:
 
 
 def owner_of(kind: str, cls: type) -> PluginRecord | None:
-    """Return the plugin of another distribution that registers a class, or None for kpp's own and unknown classes.
-
-    Args:
-        kind: One of `KINDS`.
-        cls: The class itself (not an instance).
-    """
+    """Return the plugin of another distribution that registers a class, or None for kpp's own and unknown classes."""
     names = {name for name, registered in _kind(_check_kind(kind)).accepted.items() if registered is cls}
     for record in plugins():
         if record.distribution != _OWN_DISTRIBUTION and names & set(record.offers.get(kind, ())):

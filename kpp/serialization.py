@@ -57,9 +57,6 @@ def written_as_text(write: Callable[[Any], str]) -> Callable[[_Class], _Class]:
 
     Args:
         write: Returns the text of an instance, which describes it completely.
-
-    Returns:
-        A decorator of the class.
     """
 
     def remember(cls: _Class) -> _Class:

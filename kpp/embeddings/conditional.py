@@ -78,9 +78,6 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
     def input_weights(self, query: Points | None) -> Float[Array, "N p"]:
         """Return the weights of the inputs' elements for each query.
 
-        Args:
-            query: The p queries, one row each.
-
         Returns:
             The weights a(q), (N, p). They may be negative, and their sum may differ from 1.
 
@@ -103,9 +100,6 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             A = (L + c\,\mathrm{diag}(1/r))^{-1}, \quad G_{jj'} = \langle g_j, g_{j'} \rangle
 
         The embedding without input j has the same ridge c.
-
-        Returns:
-            The squared distances in the RKHS, (N,).
         """
         return self._system().leave_one_out_norms(self.outputs)
 

@@ -56,14 +56,7 @@ class AbstractAdjustment(eqx.Module):
         """
 
     def check_rows(self, num_samples: int) -> None:
-        """Raise ValueError if the covariates or mediators do not have as many rows as the treatments.
-
-        Args:
-            num_samples: The number of treatments in the sample, n.
-
-        Raises:
-            ValueError: If the numbers of rows differ.
-        """
+        """Raise ValueError if the covariates or mediators do not have as many rows as the treatments."""
 
     def cross(self, treatment_kernel: AbstractKernel, treatment: Points, query: Points) -> Float[Array, "n p"]:
         r"""Return :math:`\Phi`, the inner products of the samples' elements with the elements of p treatments.

@@ -124,11 +124,6 @@ def describe_uncertainty(predictor: object, *, has_law: bool, num_draws: int = 1
       hyperparameters;
     * "posterior mean only": one posterior mean.
 
-    Args:
-        predictor: The predictor.
-        has_law: Whether the function's own law is in the intervals, given the hyperparameters.
-        num_draws: The number of draws of the predictor.
-
     Returns:
         The attribute; nothing if the predictor is not a Gaussian process.
     """

@@ -174,16 +174,6 @@ def condition_by_inducing(
     Time is of order n w^2, memory n w. `held_out` is what fits without the observation give, in closed form. In draws
     at the observations, what the inducing points do not explain is independent.
 
-    Args:
-        kernel: k.
-        inducing: Z, the w inducing points.
-        points: The n points of the observations.
-        likelihood: The likelihood, which holds the n observations.
-        mean: The prior mean, a number or a function from points to one number per point.
-
-    Returns:
-        The posterior.
-
     References:
         Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equations (6) and (10).
     """

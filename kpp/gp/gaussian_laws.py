@@ -67,10 +67,6 @@ def gaussian_leave_one_out(
 
     .. math:: \mu_{-i} = r_i - a_i / [C^{-1}]_{ii}, \qquad \sigma^2_{-i} = 1 / [C^{-1}]_{ii}, \qquad a = C^{-1} r
 
-    Args:
-        residual: r, of shape (n,).
-        covariance: C, of shape (n, n).
-
     Returns:
         Means and variances, each of shape (n,). The caller adds the values of the mean function to the means.
 
@@ -128,14 +124,7 @@ class LatentPredictive(NamedTuple):
 
 
 def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
-    """Factorise the covariance of latent values without noise; it is singular if points are repeated.
-
-    Args:
-        covariance: K, of shape (n, n).
-
-    Returns:
-        The lower factor of K plus the nugget of `with_nugget`, of shape (n, n).
-    """
+    """Factorise the covariance of latent values without noise; it is singular if points are repeated."""
     return linalg.cholesky(with_nugget(covariance))
 
 

@@ -16,11 +16,6 @@ def inducing_features(
 ) -> tuple[Float[Array, "w w"], Float[Array, "n w"], Float[Array, " n"]]:
     r"""Return the features of points by inducing points, and the variances that these do not explain.
 
-    Args:
-        kernel: k.
-        inducing: The w inducing points.
-        points: The n points.
-
     Returns:
         :math:`R = L^{-1}` for the factor L of :math:`K_{ww}` with its nugget, the features
         :math:`\Phi = K_{nw} R^\top` and :math:`r_i = k(x_i, x_i) - \|\phi_i\|^2`, at least 0.

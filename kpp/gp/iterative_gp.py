@@ -134,14 +134,7 @@ def condition_iteratively(
     mean: PriorMean = 0.0,
     settings: IterativeSettings | None = None,
 ) -> IterativeGP:
-    """Condition a Gaussian process on observations with Gaussian noise, without a matrix (n, n) in memory.
-
-    Args:
-        kernel: k.
-        points: The n points, (n, d), or a batch of inputs of the kernel.
-        likelihood: The likelihood, which holds the n observations; all variances must be positive.
-        mean: The prior mean, a number or a function from points to one number per point.
-        settings: The settings of conjugate gradients.
+    """Condition a Gaussian process on observations with noise of positive variance, without a matrix (n, n) in memory.
 
     Returns:
         The posterior, exact up to the tolerance of the settings; NaN in traced code if a system is not solved.

@@ -46,14 +46,6 @@ def laplace_posterior(
 ) -> LaplacePosterior:
     """Return the Gaussian approximation of p(f | y).
 
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        covariance: K, of shape (n, n).
-        mean: m, a number, or one number per observation, (n,).
-
-    Returns:
-        The approximation.
-
     Raises:
         ValueError: If no value is traced and Newton's method does not converge.
     """
@@ -70,11 +62,6 @@ def posterior_mode(
     The mode is :math:`\hat f = m + K a` with :math:`a = \nabla \log p(y \mid \hat f)`, and
     :math:`da = dg - R (K\, dg + dK\, a + dm)`, where dg is the change of the likelihood's gradient with its parameters.
     Steps are halved while they decrease the (concave) objective.
-
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        covariance: K, of shape (n, n).
-        mean: m, a number, or one number per observation, (n,).
 
     Returns:
         a, of shape (n,); NaN in traced code if the iteration does not converge.
@@ -190,13 +177,6 @@ def leave_one_out_latent(
 
     The other factors keep their curvature at the mode of the full data, so this is an approximation of refitting
     without observation i.
-
-    Args:
-        covariance: K, of shape (n, n).
-        posterior: The approximation for all data.
-
-    Returns:
-        Means and variances, each of shape (n,).
 
     References:
         Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), section 3.2 (LA-LOO).

@@ -86,15 +86,6 @@ def expected_log_probability(
     trapezoidal sum: over f if :math:`\sqrt v < 5`, otherwise over the logistic variable l in :math:`\int \sigma'(l)\,
     \Phi((s\mu - l)/\sqrt v)\, dl`, because then the normal density is the smoother one. The absolute error of the
     probability is below 1e-9 for every mean and variance (Gauss-Hermite rules lose accuracy as v grows).
-
-    Args:
-        link: "logit" or "probit".
-        y: Labels in {0, 1}, of shape (n,).
-        mean: Means of the latent variables, of shape (n,).
-        variance: Their variances, of shape (n,).
-
-    Returns:
-        Log probabilities of the labels, of shape (n,).
     """
     margin = (2.0 * jnp.asarray(y) - 1.0) * mean
     if link == "probit":

@@ -128,12 +128,6 @@ class NuclearDominant(AbstractProductKernel):
             \langle r, r \rangle = \int\!\!\int k(u, u')^2\, \nu(du)\, \nu(du')
             = \sigma^4 \prod_{j=1}^d \frac{2 \pi}{\sqrt{\tau_j^2 - 4 / \ell_j^4}}
 
-        Args:
-            num_features: d, the number of features of a point.
-
-        Returns:
-            The squared norm, a scalar.
-
         Raises:
             ValueError: If a parameter has a shape for another number of features.
             TypeError: If the kernel holds priors.

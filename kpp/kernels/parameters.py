@@ -72,11 +72,7 @@ def point_rows(name: str) -> Callable[[Leaf | None], Leaf | None]:
 
 
 def check_positive(value: Leaf, name: str, *, infinity_allowed: bool = True) -> None:
-    """Check that the values of a parameter are positive; traced values are accepted, and infinity if it is allowed.
-
-    Raises:
-        ValueError: If a value is zero, negative, NaN or infinite and not allowed, or a prior has negative draws.
-    """
+    """Check that the values of a parameter are positive; traced values are accepted, and infinity if it is allowed."""
     if is_prior(value):
         check_prior_support(value, name)
     if isinstance(value, (jax.Array, np.ndarray)):

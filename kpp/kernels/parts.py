@@ -37,11 +37,7 @@ def as_kernel(kernel: object, name: str = "kernel") -> AbstractKernel:
 
 
 def check_kernel_fields(module: eqx.Module) -> None:
-    """Check that the fields called ``kernel`` or ``..._kernel`` hold a kernel, a tuple of kernels, or None.
-
-    Raises:
-        TypeError: If one holds anything else.
-    """
+    """Check that the fields called ``kernel`` or ``..._kernel`` hold a kernel, a tuple of kernels, or None."""
     for field in dataclasses.fields(module):  # type: ignore[arg-type]
         value = getattr(module, field.name, None)
         if (field.name == "kernel" or field.name.endswith("_kernel")) and value is not None:

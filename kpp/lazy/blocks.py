@@ -158,13 +158,7 @@ def _join(parts: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> Any:
 
 
 def refuse_bad_rows(block: Any, columns: Sequence[str] | None, start: int) -> None:
-    """Raise ValueError for the first missing or infinite number of a block, with its row and column.
-
-    Args:
-        block: The rows: an array, or a pandas data frame.
-        columns: The columns of a data frame that are read; None for all.
-        start: The position of the first row of the block in the whole table.
-    """
+    """Raise ValueError for the first missing or infinite number of a block, with its row and column."""
     if hasattr(block, "columns"):
         names = [name for name in block.columns if columns is None or name in columns]
         bad = np.stack([_is_bad(block[name]) for name in names], axis=1)

@@ -163,9 +163,6 @@ def check_kernel(kernel: object, x: PyTree) -> None:
     Args:
         kernel: A concrete kernel.
         x: A batch of 3 to 8 points.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
     _check(AbstractKernel, (kernel, x))
 
@@ -176,9 +173,6 @@ def check_embedding(embedding: object, query: PyTree = None) -> None:
     Args:
         embedding: An embedding.
         query: A batch of 2 to 5 queries, or None.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
     _check(AbstractEmbedding, (embedding, query))
 
@@ -190,9 +184,6 @@ def check_value_function(value_function: object, function: RKHSFunction, x: PyTr
         value_function: A value function.
         function: An `RKHSFunction`.
         x: 2 to 4 points.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
     _check(AbstractValueFunction, (value_function, function, x))
 
@@ -204,9 +195,6 @@ def check_explainer(explainer: object, predictor: object, x: PyTree) -> None:
         explainer: An explainer.
         predictor: A predictor of the kind that it requires.
         x: 2 to 4 points.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
     _check(AbstractExplainer, (explainer, predictor, x))
 
@@ -218,9 +206,6 @@ def check_model(model: object, x: PyTree, y: ArrayLike) -> None:
         model: A model, with priors on some leaves.
         x: 8 to 20 points.
         y: Their targets.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
     _check(AbstractModel, (model, x, y))
 
@@ -236,9 +221,6 @@ def check_converter(
         x: Points, (p, d).
         mean: The model's own predictions at x, (p,) or (p, outputs).
         covariance: Its own covariance of the function at x, (p, p); None if it is not a Gaussian process.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
     _check(AbstractConverter, (converter, model, x, mean, covariance))
 
@@ -250,9 +232,6 @@ def check_inference(inference: object, numpyro_model: Callable[..., Any], data: 
         inference: An inference with few steps.
         numpyro_model: A NumPyro model function with latent sites.
         data: Its arguments by name, the observations among them.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
     _check(AbstractInference, (inference, numpyro_model, dict(data)))
 
@@ -262,9 +241,6 @@ def check_command(command: object) -> None:
 
     Args:
         command: A command of click.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
     _run(commands.LAWS, (command,), repr(command))
 

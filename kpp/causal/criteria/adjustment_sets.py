@@ -168,14 +168,6 @@ def proper_backdoor_graph(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes)
     A set that separates treatments from outcomes in it, and holds no forbidden node, is an adjustment set (van der
     Zander, Liskiewicz and Textor, 2019, section 5).
 
-    Args:
-        graph: The graph.
-        treatment: The treatments.
-        outcome: The outcomes.
-
-    Returns:
-        The proper back-door graph.
-
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
     """

@@ -13,12 +13,6 @@ from kpp.causal.graph.separation import Path
 def directed_path(graph: MixedGraph, source: Nodes, target: Nodes, avoiding: Nodes = ()) -> Path | None:
     """Return a shortest directed path from `source` to `target` that avoids some nodes, or None.
 
-    Args:
-        graph: The graph.
-        source: The nodes to start from.
-        target: The nodes to reach.
-        avoiding: Nodes that the path must not visit.
-
     Returns:
         The path, a single node if `source` and `target` share one; None if there is no path.
 
@@ -46,11 +40,6 @@ def directed_path(graph: MixedGraph, source: Nodes, target: Nodes, avoiding: Nod
 def causal_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> NodeSet:
     """Return the nodes on proper causal paths, without the treatments.
 
-    Args:
-        graph: The graph.
-        treatment: The treatments.
-        outcome: The outcomes.
-
     Returns:
         The mediators and the outcomes that a treatment reaches: cn(X, Y) in Henckel et al. (2022), section 2.
 
@@ -64,11 +53,6 @@ def causal_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> Node
 
 def forbidden_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> NodeSet:
     """Return the nodes that no adjustment may hold: `causal_nodes` and all their descendants.
-
-    Args:
-        graph: The graph.
-        treatment: The treatments.
-        outcome: The outcomes.
 
     Returns:
         Dpcp(X, Y) in van der Zander, Liskiewicz and Textor (2019), section 5.

@@ -78,14 +78,6 @@ def d_connecting_path(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) 
 def reachable(graph: MixedGraph, x: Nodes, given: Nodes = ()) -> NodeSet:
     """Return the nodes that `given` does not separate from `x`, those of `x` included.
 
-    Args:
-        graph: The graph.
-        x: The nodes to start from.
-        given: The nodes conditioned on.
-
-    Returns:
-        The nodes; none is in `given`.
-
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If the sets share a node.

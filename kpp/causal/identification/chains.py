@@ -106,9 +106,6 @@ def read_chain(estimand: Estimand) -> Chain:
     them too, and are conditioned on. A node whose value does not matter (`Estimand.arbitrary`) gets the observed law.
     In a fraction that is the whole estimand it is summed over in numerator and denominator, without a condition on it.
 
-    Args:
-        estimand: The estimand.
-
     Returns:
         The chain. Its free variables are treatments and conditions of the estimand, in role 0.
 

@@ -22,11 +22,6 @@ def gaussian_precision(
     integral of a Gaussian density over some variables is Gaussian. So any identified effect of a linear Gaussian model
     is exact: its covariance given the intervened nodes is the inverse of the block of the outcomes.
 
-    Args:
-        expression: The expression, such as `kpp.causal.identify` finds.
-        covariance: The covariance of the nodes, (d, d), positive definite.
-        nodes: The names of the nodes in the order of `covariance`.
-
     Returns:
         :math:`\Lambda`, (d, d), zero outside of the nodes that the expression depends on.
     """
@@ -45,12 +40,7 @@ def gaussian_precision(
 
 
 def marginal_precision(covariance: Float[Array, "d d"], kept: Bool[Array, " d"]) -> Float[Array, "d d"]:
-    """Return the inverse of the block of some variables, in its place in a matrix of zeros.
-
-    Args:
-        covariance: The covariance of all variables, (d, d).
-        kept: The variables of the block, a mask (d,), which may be traced.
-    """
+    """Return the inverse of the block of some variables, in its place in a matrix of zeros."""
     both = kept[:, None] & kept[None, :]
     block = add_diagonal(jnp.where(both, covariance, 0.0), ~kept)
     return jnp.where(both, cho_inverse(cholesky(block, what="the covariance matrix")), 0.0)

@@ -46,11 +46,7 @@ def all_coalitions(num_features: int) -> Bool[np.ndarray, "c d"]:
 
 
 def as_coalitions(coalitions: Any, num_features: int) -> Coalitions:
-    """Return coalitions unchanged, if they are booleans of shape (c, d).
-
-    Raises:
-        ValueError: If they are not.
-    """
+    """Return coalitions unchanged, if they are booleans of shape (c, d)."""
     if not hasattr(coalitions, "dtype"):
         coalitions = np.asarray(coalitions)
     if coalitions.dtype != jnp.bool_ or coalitions.ndim != 2 or coalitions.shape[1] != num_features:

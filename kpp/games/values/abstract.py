@@ -68,10 +68,6 @@ class AbstractValueFunction(AbstractModule):
     def base_at(self, function: Any, x: Any) -> Float[Array, "..."]:
         """Return the value of the empty coalition at points, which is `base` unless it differs between points.
 
-        Args:
-            function: The function that is explained.
-            x: The points, p of them.
-
         Returns:
             The base value: a scalar, led by draws, with the outputs last; with an axis of points (p,) before the
             outputs where it differs between them.
@@ -94,10 +90,4 @@ class AbstractProductValueFunction(AbstractValueFunction):
     def absent_factors(
         self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
     ) -> Float[Array, "d b n"]:
-        """Return the factors c of absent features, not negative where the term is `nonnegative`.
-
-        Args:
-            term: A product kernel.
-            references: Some of the references, (b, d).
-            points: The function's points, (n, d).
-        """
+        """Return the factors c of absent features, not negative where the term is `nonnegative`."""

@@ -118,13 +118,6 @@ class AbstractPointwiseLikelihood(AbstractLikelihood):
     def read_targets(self, y: object, name: str = "y") -> Float[Array, " n"]:
         """Read the observations that a user gives, by default any finite numbers.
 
-        Args:
-            y: The observations.
-            name: Their name in messages.
-
-        Returns:
-            An array, (n,).
-
         Raises:
             ValueError: If they do not fit the likelihood.
         """

@@ -36,10 +36,6 @@ class AbstractMultiLatentLikelihood(AbstractLikelihood):
     def read_targets(self: Likelihood, y: object, name: str = "y") -> tuple[Likelihood, Array]:
         """Read the observations that a user gives.
 
-        Args:
-            y: The observations.
-            name: Their name in messages.
-
         Returns:
             The likelihood, with what it learned from them, such as the names of classes; and the observations as an
             array, (n, ...), which may hold NaN where an entry is missing.

@@ -36,10 +36,6 @@ class Oriented(NamedTuple):
 
         Rounding errors at pairs of an item with itself, whose values are 0, are removed; derivatives there are kept.
 
-        Args:
-            values: The values, one for each pair along the axis.
-            axis: The axis of the pairs.
-
         Returns:
             The values of a function that is skew-symmetric exactly, without rounding errors.
         """
