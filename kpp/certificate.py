@@ -200,9 +200,6 @@ def certify(
         **options: How the rows are explained, as for `kpp.explain`. The explainer must draw from the whole posterior,
             as "rkhs-shap" does.
 
-    Returns:
-        The certificate.
-
     Raises:
         TypeError: If the model has no Gaussian posterior of one function of rows, or the explainer does not draw from
             it.

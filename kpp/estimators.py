@@ -85,9 +85,6 @@ class KernelEstimator(BaseEstimator):
         Args:
             **params: The values. A name with a double underscore is a field of a module.
 
-        Returns:
-            The estimator itself.
-
         Raises:
             ValueError: If a name is unknown, or a module refuses the value.
         """

@@ -144,9 +144,6 @@ class RKHSFunction(eqx.Module):
             coefficients: (*batch_shape, n[, outputs]).
             intercept: A number, (outputs,) or (*batch_shape[, outputs]).
             batch_shape: The shape of the draws.
-
-        Returns:
-            The function with draws.
         """
         batch_shape = tuple(batch_shape)
 

@@ -123,9 +123,6 @@ def train(
         progress: Whether to show a bar, after one second.
         label: The text in front of the bar.
 
-    Returns:
-        The trained network and its losses.
-
     Raises:
         ValueError: If an option is out of range, rows do not agree, or the loss is not finite at the end.
     """

@@ -159,9 +159,6 @@ def get(kind: str, name: str) -> type:
         kind: One of `KINDS`.
         name: The registered name.
 
-    Returns:
-        The class.
-
     Raises:
         PluginError: If no plugin offers the name (with the nearest names), or two do (with both distributions).
     """

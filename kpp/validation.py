@@ -44,9 +44,6 @@ def check_rng_key(rng_key: object, name: str = "rng_key") -> Any:
         rng_key: A typed key (``jax.random.key(0)``) or a raw one (``jax.random.PRNGKey(0)``).
         name: The argument's name for the message.
 
-    Returns:
-        The key.
-
     Raises:
         TypeError: For anything else; for an integer seed the message shows the fix.
     """
@@ -159,9 +156,6 @@ def count(value: object, name: str, least: int = 1, *, most: int | None = None, 
         most: The largest integer that is allowed; None for no limit.
         most_is: The meaning of the largest integer, for the message: "the number of rows".
 
-    Returns:
-        A Python integer.
-
     Raises:
         ValueError: If the value is not an integer, or is out of range; 2**53 is the most without another limit.
     """
@@ -205,9 +199,6 @@ def positive(value: T, name: str, *, infinity_allowed: bool = False) -> T:
         name: The argument's name for the message.
         infinity_allowed: Whether infinity is accepted.
 
-    Returns:
-        The value, unchanged.
-
     Raises:
         ValueError: If the value is not numeric, is NaN, or is not positive, or is infinite and `infinity_allowed` is
             False.
@@ -230,9 +221,6 @@ def between(value: T, name: str, low: int | float, high: int | float, *, ends: b
         high: The upper bound.
         ends: Whether the bounds themselves are allowed.
 
-    Returns:
-        The value, unchanged.
-
     Raises:
         ValueError: If the value is not numeric, is NaN, or is outside of the bounds.
     """
@@ -251,9 +239,6 @@ def probability(value: T, name: str) -> T:
     Args:
         value: A number or an array of numbers. Values of traced arrays are trusted.
         name: The argument's name for the message.
-
-    Returns:
-        The value, unchanged.
 
     Raises:
         ValueError: If the value is not numeric, or is not strictly between 0 and 1.

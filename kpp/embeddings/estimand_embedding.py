@@ -144,9 +144,6 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
             kernel: The kernel of the outcome.
             kernels: The kernels of nodes in conditions.
 
-        Returns:
-            The embedding.
-
         Raises:
             NotCoveredError: If a part of the expression is not a conditional law; the message names the part.
             ValueError: If columns are missing or do not hold numbers, the names are not those of the effect, or the

@@ -72,9 +72,6 @@ def resolve(predictor: object, x: object, requires: Requirement) -> Resolved:
             schema, the data frame names the features.
         requires: The kind of predictor that the explainer needs, its class attribute ``requires``.
 
-    Returns:
-        The function, the points and the schema.
-
     Raises:
         TypeError: If the predictor is not of the kind that the explainer needs.
         ValueError: If `x` is empty, not finite, of the wrong shape, or lacks columns.
@@ -165,9 +162,6 @@ def read_rows(x: object, schema: Schema | None, name: str = "x") -> tuple[Float[
         schema: The columns that the predictor knows. None if it does not know columns: then the names come from the
             data frame, or are x0, x1, ...
         name: The argument's name for messages.
-
-    Returns:
-        The points and their schema.
 
     Raises:
         ValueError: If the points do not fit the schema; or if there is none and a data frame holds text: only the

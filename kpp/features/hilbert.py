@@ -114,9 +114,6 @@ class HilbertSpace(AbstractFeatureKernel):
             lengthscales: The shortest and the longest lengthscale to represent, each one number or shape (d,), in units
                 of x; for example quantiles of the prior.
 
-        Returns:
-            The kernel.
-
         Raises:
             ValueError: If the points or the lengthscales are invalid, or there are more than 3 features.
             TypeError: If there is no rule for the kernel.

@@ -218,9 +218,6 @@ def condition_on_values(
         observed: The points of the observations, if `points` are inducing points. None if `points` are those of the
             observations, so that their latent values are known. In draws at the points of the observations, what the
             inducing points do not explain is independent.
-
-    Returns:
-        The posterior.
     """
     factor = prior_factor(kernel.gram(points))
     values = factor @ white

@@ -60,9 +60,6 @@ def replace_priors(model: Model, replace: Callable[[str, Any], Any]) -> Model:
     Args:
         model: The model.
         replace: `kpp.priors.sample` inside a NumPyro model, or a function that substitutes the values of a draw.
-
-    Returns:
-        The model without priors.
     """
     names = [field.name for field in dataclasses.fields(model) if has_priors(getattr(model, field.name))]  # type: ignore[arg-type]
     if not names:

@@ -99,9 +99,6 @@ class DenseRidge(AbstractRidge):
             multiplicity: r, (n,); None if each row counts once.
             what: What C is, for the message.
 
-        Returns:
-            The system.
-
         Raises:
             kpp.linalg.FactorizationError: If C is concrete and not positive definite.
         """
@@ -178,9 +175,6 @@ class FeatureRidge(AbstractRidge):
             ridge: c, at least 0; solutions and determinants need a positive one.
             multiplicity: r, (n,); None if each row counts once.
             what: What M is, for the message.
-
-        Returns:
-            The system.
 
         Raises:
             kpp.linalg.FactorizationError: If M is concrete and not positive definite.

@@ -143,9 +143,6 @@ class FittedGPEC(eqx.Module):
             explanation: Explanations of further points, with these features and outputs.
             x: The points; by default the data of the explanation.
 
-        Returns:
-            The processes conditioned on all explanations.
-
         Raises:
             ValueError: As for `assess`.
         """

@@ -187,9 +187,6 @@ class GPEC(AbstractPointsExplainer):
                 boundary is searched; `BoundarySample.from_points` makes one of known points.
             rng_key: A JAX random key, for the sampler and the explainer.
 
-        Returns:
-            The fitted processes.
-
         Raises:
             TypeError: If the predictor is not of the kind that the explainer needs, or a random key is needed and
                 missing.

@@ -66,9 +66,6 @@ class NaiveGP(AbstractPointsExplainer):
             explanation: As for `GPEC.fit`.
             rng_key: A JAX random key, for explainers that sample.
 
-        Returns:
-            The fitted processes.
-
         Raises:
             TypeError: As `GPEC.fit`.
             ValueError: As `GPEC.fit`.

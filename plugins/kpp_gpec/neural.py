@@ -59,9 +59,6 @@ class _NeuralClassifier(ClassifierMixin, KernelEstimator):
             X: The points, (n, d), an array or a data frame of numbers.
             y: One label per point, (n,), of at least two classes.
 
-        Returns:
-            The estimator itself.
-
         Raises:
             ValueError: If the data or an option are invalid.
         """

@@ -22,9 +22,6 @@ def posterior_of(predictor: Any, at: str) -> GPPosterior:
         predictor: A `kpp.Fit`, or a `kpp.GPPosterior`, which is returned unchanged.
         at: For a fit, "mean" for the posterior at the mean of its draws, or "draws" for one per draw.
 
-    Returns:
-        The posterior.
-
     Raises:
         TypeError: If the predictor does not have a Gaussian posterior.
     """

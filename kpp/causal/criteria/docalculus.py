@@ -55,9 +55,6 @@ def insert_observation(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes 
         z: The nodes whose observation is inserted or dropped.
         w: Other nodes conditioned on.
 
-    Returns:
-        The check.
-
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
@@ -78,9 +75,6 @@ def exchange_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = (
         x: The nodes intervened on on both sides; may be empty.
         z: The nodes intervened on or observed.
         w: Other nodes conditioned on.
-
-    Returns:
-        The check.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
@@ -103,9 +97,6 @@ def insert_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ())
         x: The nodes intervened on on both sides; may be empty.
         z: The nodes on which an intervention is inserted or dropped.
         w: Other nodes conditioned on.
-
-    Returns:
-        The check.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.

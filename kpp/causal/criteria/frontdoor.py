@@ -74,9 +74,6 @@ def frontdoor_set(
         include: Nodes that the set must hold.
         within: The nodes that the set may hold; by default all observed nodes.
 
-    Returns:
-        The set.
-
     Raises:
         NoAdjustmentError: If there is none; the error says why and shows a path.
         CausalError: See `check_question`; also if a node of `include` is latent, a treatment or an outcome.

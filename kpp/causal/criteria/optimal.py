@@ -35,9 +35,6 @@ def optimal_adjustment_set(
         outcome: The outcomes.
         within: The nodes that the set may hold; by default all observed nodes.
 
-    Returns:
-        The set.
-
     Raises:
         NoAdjustmentError: If there is no adjustment set.
         NoOptimalSetError: If no set is known to be best in every law; the error shows the path to the node in doubt.

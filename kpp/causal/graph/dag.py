@@ -313,9 +313,6 @@ class CausalDAG:
         Args:
             node: An observed node.
 
-        Returns:
-            The boundary.
-
         Raises:
             UnknownNodeError: If the name is not an observed node of the graph.
         """

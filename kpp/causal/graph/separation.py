@@ -57,9 +57,6 @@ def d_connecting_path(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) 
         y: The nodes to reach.
         given: The nodes conditioned on.
 
-    Returns:
-        The path, or None.
-
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
@@ -95,9 +92,6 @@ def d_separated(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) -> boo
         x: Nodes.
         y: Nodes.
         given: The nodes conditioned on.
-
-    Returns:
-        Whether they are separated.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.

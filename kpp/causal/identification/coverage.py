@@ -45,9 +45,6 @@ def find_adjustment(
         outcome: The outcomes.
         columns: The measured variables; names outside the graph are ignored. By default all observed nodes.
 
-    Returns:
-        The adjustment.
-
     Raises:
         NotCoveredError: If neither kind of set lies within the columns; the error holds the estimand if there is one.
         CausalError: If a treatment or an outcome is not a column; see also `check_effect`.

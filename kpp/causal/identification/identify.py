@@ -29,9 +29,6 @@ def identify(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, given: Nodes
         outcome: y, one name or several.
         given: z, the nodes to condition on, with their values after the intervention.
 
-    Returns:
-        The estimand.
-
     Raises:
         NotIdentifiableError: If the effect is not identified; its `hedge` says why.
         UnknownNodeError: If a name is not a node of the graph.

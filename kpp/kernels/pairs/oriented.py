@@ -52,9 +52,6 @@ def orient(pairs: Points, owner: object, name: str) -> Oriented:
         owner: The kernel that receives the pairs, for the message.
         name: The name of the argument, for the message.
 
-    Returns:
-        The oriented pairs.
-
     Raises:
         ValueError: If the shape is not that of a batch of pairs.
     """

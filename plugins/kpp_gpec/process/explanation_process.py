@@ -100,9 +100,6 @@ class ExplanationProcess(eqx.Module):
             noise: (N, D), at least 0.
             variance: (D,), positive.
 
-        Returns:
-            The processes.
-
         Raises:
             FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
         """

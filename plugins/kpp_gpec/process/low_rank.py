@@ -98,9 +98,6 @@ class LowRankMultitaskProcess(eqx.Module):
             correlations: (D, D).
             num_inducing: m; `kpp.features.landmarks` chooses the inducing points from the points by herding.
 
-        Returns:
-            The process.
-
         Raises:
             ValueError: If a variance of the noise is 0.
             FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.

@@ -117,9 +117,6 @@ def condition(
         num_inducing: The number of inducing points of correlated features, or None for the exact process. There are at
             most as many as points.
 
-    Returns:
-        The processes.
-
     Raises:
         ValueError: If correlations are given and the points, or inducing points, times the features are more than
             `MAX_SIZE`, or if there are inducing points and a noise variance is 0.
