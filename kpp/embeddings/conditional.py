@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -213,25 +214,11 @@ class ConditionalMeanEmbedding(AbstractConditionalEmbedding):
         Muandet et al., Kernel mean embedding of distributions, 2017, equation (4.6).
     """
 
-    kernel: AbstractKernel
-    input_kernel: AbstractKernel
-    inputs: Points
-    points: Points
-    regularization: Leaf
-
-    def __init__(
-        self,
-        *,
-        kernel: AbstractKernel,
-        input_kernel: AbstractKernel,
-        inputs: Points,
-        points: Points,
-        regularization: Leaf,
-    ) -> None:
-        self.kernel = kernel
-        self.input_kernel = input_kernel
-        self.inputs, self.points = finite_arrays(inputs, "inputs"), finite_arrays(points, "points")
-        self.regularization = parameter("regularization")(regularization)
+    kernel: AbstractKernel = eqx.field(kw_only=True)
+    input_kernel: AbstractKernel = eqx.field(kw_only=True)
+    inputs: Points = eqx.field(converter=functools.partial(finite_arrays, name="inputs"), kw_only=True)
+    points: Points = eqx.field(converter=functools.partial(finite_arrays, name="points"), kw_only=True)
+    regularization: Leaf = eqx.field(converter=parameter("regularization"), kw_only=True)
 
     def __check_init__(self) -> None:
         check_non_negative(self.regularization, "regularization")

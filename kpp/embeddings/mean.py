@@ -2,8 +2,10 @@ r"""The mean embedding of a sample."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -28,11 +30,7 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
     """
 
     kernel: AbstractKernel
-    points: Points
-
-    def __init__(self, kernel: AbstractKernel, points: Points) -> None:
-        self.kernel = kernel
-        self.points = finite_arrays(points, "points")
+    points: Points = eqx.field(converter=functools.partial(finite_arrays, name="points"))
 
     def __check_init__(self) -> None:
         sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(self.points)}

@@ -72,9 +72,6 @@ class Causal(AbstractSampled):
     def _names(self) -> tuple[str, ...]:
         return names_of_features(self.graph, self.feature_names, self.background.shape[1])
 
-    def sampling(self) -> tuple[int, int]:
-        return self.samples_per_point, self.seed
-
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """Return the points, or for a copula the normal quantiles of their ranks in the background."""
         return copula_scores(jnp.asarray(self.background), x) if self.conditionals == "copula" else x
