@@ -100,17 +100,7 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
         return self.likelihood.weights(self.prior_points) @ self.prior_weights
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
-        """Return the weights of the points in the posterior given each query.
-
-        Args:
-            query: p values of Y, one row each.
-
-        Returns:
-            The weights w(y), (n, p).
-
-        Raises:
-            ValueError: If `query` is None.
-        """
+        """Return the weights w(y) of the points in the posterior, (n, p), given p values of Y."""
         if query is None:
             raise ValueError("`query` must hold values of the condition, one row each, got None")
         kernel, masses = self.likelihood.kernel, self.pair_weights()[:, None]

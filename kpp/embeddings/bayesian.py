@@ -180,21 +180,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         return linalg.cho_solve(system.outputs, sections)
 
     def expectation(self, values: RKHSFunction | Numbers, query: Points | None = None) -> Float[Array, "..."]:
-        r"""Return the posterior mean of the expectation of a function.
-
-        .. math:: \langle f, \mu_q \rangle = \sum_i \alpha_i\, \mu_q(x_i), \qquad f = \sum_i \alpha_i k(x_i, \cdot)
-
-        Args:
-            values: The function, an `RKHSFunction` with the kernel k. Its intercept is added unchanged.
-            query: The p queries.
-
-        Returns:
-            The expectations, (p,); the draw axes of the function come first, its output axis last.
-
-        Raises:
-            TypeError: If `values` is not an `RKHSFunction`.
-            ValueError: If it has a different kernel.
-        """
+        """Return the posterior mean of the expectation of a function, an `RKHSFunction` with the kernel k."""
         if isinstance(values, RKHSFunction):
             check_same_kernel(values.kernel, self.space, "values")
         return AbstractEmbedding.expectation(self, values, query)

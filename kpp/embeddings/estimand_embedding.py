@@ -161,10 +161,7 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         return cls(kernel, points, estimand, chain, tuple(outcome), tuple(conditions), sample)
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
-        """Return the weights of the outcomes for each query, (n, p).
-
-        Args:
-            query: The p queries, (p, d): values of `conditions`.
+        """Return the weights of the outcomes, (n, p), for p queries, values of `conditions`.
 
         Raises:
             ValueError: If `query` is None or has another number of columns.

@@ -98,10 +98,7 @@ class AbstractGPModel(AbstractModel):
         return self._replicate(rng_key, self.posterior(sample, data), data)
 
     def pointwise(self, rng_key: RngKey, sample: Sample, data: Data) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return `log_likelihood` and `replicate`, which share the posterior unless a subclass has methods of its own.
-
-        See `AbstractModel.pointwise`.
-        """
+        """Return `log_likelihood` and `replicate`, which share the posterior unless a subclass has its own methods."""
         names = ("log_likelihood", "replicate", "draw_predictive")
         if any(getattr(type(self), name) is not getattr(AbstractGPModel, name) for name in names):
             return super().pointwise(rng_key, sample, data)

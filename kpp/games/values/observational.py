@@ -180,15 +180,7 @@ class Observational(AbstractWeighted):
         return self.estimator == "embedded"
 
     def kernel_for(self, function: object) -> AbstractKernel:
-        """Return the kernel of the conditional mean embedding for a function.
-
-        Args:
-            function: The function, without draws.
-
-        Returns:
-            The field `kernel`, or else the product kernel of the function, or else the RBF kernel that the class
-            describes.
-        """
+        """Return the field `kernel`, else the product kernel of the function, else the RBF that the class describes."""
         if self.kernel is not None:
             return single_term(self.kernel) or self.kernel
         own = single_term(function.kernel) if isinstance(function, RKHSFunction) else None
