@@ -153,10 +153,6 @@ class Bags(eqx.Module):
     def sections(self, kernel: Callable[[Any, Any], Array], x: Points) -> Float[Array, "N p"]:
         r"""Evaluate the mean embeddings of the bags, :math:`\frac{1}{n_j} \sum_i k(x_j^i, x)`.
 
-        Args:
-            kernel: k, a kernel or any function of two batches that returns the values at all pairs.
-            x: p points, or another batch that the kernel accepts.
-
         Returns:
             The values, (N, p). Memory grows with p and not with n.
         """

@@ -256,10 +256,6 @@ def as_table(x: Any, name: str = "x") -> Any:
 def as_frame(x: Any, name: str) -> Any:
     """Return a data frame whose columns are variables, or an xarray object with names as one.
 
-    Args:
-        x: The data frame, or what `as_table` converts.
-        name: The argument's name for messages.
-
     Raises:
         ValueError: If `x` is neither.
     """

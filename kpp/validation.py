@@ -212,14 +212,7 @@ def positive(value: T, name: str, *, infinity_allowed: bool = False) -> T:
 
 
 def between(value: T, name: str, low: int | float, high: int | float, *, ends: bool = True) -> T:
-    """Return numbers that lie between two bounds.
-
-    Args:
-        value: A number or an array of numbers. Values of traced arrays are trusted.
-        name: The argument's name for the message.
-        low: The lower bound.
-        high: The upper bound.
-        ends: Whether the bounds themselves are allowed.
+    """Return numbers that lie between two bounds, or, if `ends` is True, at one of them.
 
     Raises:
         ValueError: If the value is not numeric, is NaN, or is outside of the bounds.
@@ -355,14 +348,6 @@ def as_points(x: object, name: str = "x", *, num_features: int | None = None) ->
 
 def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.Array:
     """Convert targets to a float array of shape (n,).
-
-    Args:
-        y: One number per row.
-        num_rows: The number of rows required (those of the points), if any.
-        name: The argument's name for the message.
-
-    Returns:
-        A float array of shape (n,).
 
     Raises:
         ValueError: If `y` is not one-dimensional, is empty, has the wrong length, or holds NaN or infinity.

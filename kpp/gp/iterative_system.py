@@ -114,14 +114,7 @@ class IterativeSystem(eqx.Module):
     def create(
         cls, kernel: AbstractKernel, points: Points, noise: AnyArray | float, settings: IterativeSettings
     ) -> IterativeSystem:
-        """Build the preconditioner.
-
-        Args:
-            kernel: k.
-            points: The n points.
-            noise: The variances of the noise, a number or (n,), positive.
-            settings: The settings.
-        """
+        """Build the preconditioner."""
         _, features, rest = inducing_features(kernel, settings.landmarks(points), points)
         variances = jnp.broadcast_to(jnp.asarray(noise, features.dtype), rest.shape)
         features = features / jnp.sqrt(variances)[:, None]

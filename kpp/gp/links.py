@@ -50,11 +50,6 @@ def log_likelihood(link: Link, y: Float[AnyArray, "*n"], f: Float[AnyArray, "*n"
 def derivatives(link: Link, y: Float[AnyArray, " n"], f: Float[AnyArray, " n"]) -> Derivatives:
     r"""Return the derivatives of log p(y | f) that Laplace's approximation needs.
 
-    Args:
-        link: "logit" or "probit".
-        y: Labels in {0, 1}, of shape (n,).
-        f: Latent values, of shape (n,).
-
     Returns:
         :math:`\partial_f \log p`, :math:`W = -\partial_f^2 \log p > 0` and :math:`\partial_f^3 \log p`.
 

@@ -102,11 +102,7 @@ def check_in_unit_interval(value: Leaf, name: str) -> None:
 
 
 def scalar(value: Array, name: str) -> Array:
-    """Return a parameter that must be one number, after checking that it is.
-
-    Raises:
-        ValueError: If `value` is not a scalar.
-    """
+    """Return a parameter that must be one number, after checking that it is."""
     if value.ndim == 0:
         return value
     raise ValueError(f"`{name}` must be one number, got shape {value.shape}; {_NO_DRAWS}")

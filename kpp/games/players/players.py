@@ -61,9 +61,6 @@ class Players:
     def expand(self, coalitions: Bool[AnyArray, "c g"]) -> Coalitions:
         """Return coalitions of features from coalitions of players.
 
-        Args:
-            coalitions: Booleans of shape (c, g).
-
         Returns:
             Booleans of shape (c, d): the features of the players that are present; in the full coalition all features.
         """
@@ -74,14 +71,7 @@ class Players:
         return np.where(*conditions) if isinstance(coalitions, np.ndarray) else jnp.where(*conditions)
 
     def multiply(self, factors: Float[Array, "d *rest"]) -> Float[Array, "g *rest"]:
-        """Multiply the factors of each player's features.
-
-        Args:
-            factors: One array per feature, (d, ...).
-
-        Returns:
-            One array per player, (g, ...).
-        """
+        """Multiply the factors of each player's features."""
         if self.are_features:
             return factors
         sizes = collections.defaultdict(list)

@@ -47,11 +47,6 @@ class Oriented(NamedTuple):
 def orient(pairs: Points, owner: object, name: str) -> Oriented:
     """Put the items of each pair into lexicographic order.
 
-    Args:
-        pairs: m pairs, an array (m, 2, d) or a pytree of arrays that lead with (m, 2).
-        owner: The kernel that receives the pairs, for the message.
-        name: The name of the argument, for the message.
-
     Raises:
         ValueError: If the shape is not that of a batch of pairs.
     """
