@@ -100,7 +100,7 @@ _NAMED: dict[str, Kind] = {
     "MixedGraph": Kind("a causal graph", lambda value: hasattr(value, "bidirected")),
     **dict.fromkeys(("AnyArray", "Array", "ArrayLike", "Numbers", "ndarray"), _NUMBERS),
     **dict.fromkeys(("Bool", "Float", "Int", "Num", "Real"), _NUMBERS),  # of jaxtyping
-    **dict.fromkeys(("Coalitions", "Coefficients", "Instances"), _NUMBERS),  # aliases of these
+    **dict.fromkeys(("Coalitions", "Coefficients", "Instances", "Latents"), _NUMBERS),  # aliases of these
     **dict.fromkeys(("Mapping", "dict"), _DICTIONARY),
     **dict.fromkeys(("Collection", "Iterable", "Sequence", "list", "set", "tuple"), _LIST),
 }

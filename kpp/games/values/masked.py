@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.conditional_embeddings import median_kernel
+from kpp.games.values.conditional_embeddings import MatrixOf, median_kernel
 from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, check_positive, parameter
@@ -72,9 +72,7 @@ class MaskedRegression(AbstractWeighted):
         """Return the kernel, which is the same for all functions."""
         return median_kernel(jnp.asarray(self.background)) if self.kernel is None else self.kernel
 
-    def weights_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:
         """Return a function from the mask of a coalition to the weights of the background points."""
         background = jnp.asarray(self.background)
         points = background if x is None else x

@@ -20,6 +20,7 @@ from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances,
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional_embeddings import (
     REGULARIZED,
+    MatrixOf,
     direct_solve,
     median_kernel,
     restricted_matrices,
@@ -192,16 +193,12 @@ class Observational(AbstractWeighted):
         regularization = jnp.asarray(self.regularization, background.dtype)
         return LandmarkEmbeddings(kernel, landmarks, background, regularization, self.has_exact_ends)
 
-    def averages_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
+    def averages_of(self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]) -> MatrixOf:
         if self.landmarks is None:
             return weighted_sums(self.weights_of(kernel, x), values)
         return self.embeddings(kernel).averages(values, x)
 
-    def weights_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:
         """Return a function from the mask of a coalition to the weights, at some points or at the background itself."""
         background = jnp.asarray(self.background)
         if self.landmarks is not None:

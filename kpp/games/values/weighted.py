@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -14,6 +13,7 @@ from kpp.batching import map_rows, rows_that_fit
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances
 from kpp.games.values.abstract import check_function
+from kpp.games.values.conditional_embeddings import MatrixOf
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
 from kpp.kernels import AbstractKernel
 from kpp.typing import PointFunction
@@ -30,17 +30,13 @@ class AbstractWeighted(AbstractImputation):
         """Return the kernel for a function without draws."""
 
     @abstractmethod
-    def weights_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:
         """Return a function from the mask of a coalition to the weights, at some points or at the background itself.
 
         With exact end points they are 1/m for no features and for all.
         """
 
-    def averages_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
+    def averages_of(self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]) -> MatrixOf:
         """Return a function from the mask of a coalition to the weighted sums of values at the background points."""
         return weighted_sums(self.weights_of(kernel, x), values)
 
@@ -59,9 +55,7 @@ class AbstractWeighted(AbstractImputation):
         return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
 
 
-def weighted_sums(
-    weights: Callable[[Bool[Array, " d"]], Float[Array, "m p"]], values: Float[Array, "m k"]
-) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
+def weighted_sums(weights: MatrixOf, values: Float[Array, "m k"]) -> MatrixOf:
     """Return a function from the mask of a coalition to the sums of values with the weights of the coalition."""
     return lambda mask: jnp.matmul(weights(mask).T, values, precision="highest")
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.gp.gaussian_laws import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
-from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
+from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
 from kpp.kernels import check_positive, parameter
 from kpp.priors import leaf_shape
 from kpp.serialization import data_class
@@ -93,19 +93,15 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
         """Return the names of the outputs."""
         return {} if self.outputs is None else {"output": list(self.outputs)}
 
-    def log_density(self, f: Float[AnyArray, "n l"]) -> Float[Array, " n"]:
+    def log_density(self, f: Latents) -> Float[Array, " n"]:
         """Return the log density of the known entries of every row."""
         return self._expected(jnp.asarray(f) @ self.mixing.T, 0.0)
 
-    def expected_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
+    def expected_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         """Return the expected log density of the known entries of every row, in closed form."""
         return self._expected(jnp.asarray(mean) @ self.mixing.T, jnp.asarray(variance) @ jnp.square(self.mixing).T)
 
-    def marginal_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
+    def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         """Return the joint log density of the known entries of every row, in closed form."""
         known = ~jnp.isnan(self.y)
         residual = jnp.where(known, self.y - jnp.asarray(mean) @ self.mixing.T, 0.0)

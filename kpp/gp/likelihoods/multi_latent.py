@@ -11,6 +11,9 @@ from jaxtyping import Array, Float
 from kpp.gp.likelihoods.base import AbstractLikelihood
 from kpp.typing import AnyArray
 
+#: The latent values of n observations, or their means or variances, several for each.
+Latents = Float[AnyArray, "n l"]
+
 Likelihood = TypeVar("Likelihood", bound="AbstractMultiLatentLikelihood")
 
 

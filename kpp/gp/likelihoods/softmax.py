@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from kpp.gp.likelihoods.base import observed_field
-from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
+from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
 from kpp.gp.softmax_expectations import expected_log_sum_exp, log_softmax_probabilities
 from kpp.labels import read_classes
 from kpp.serialization import data_class
@@ -66,19 +66,15 @@ class SoftmaxLikelihood(AbstractMultiLatentLikelihood):
         """Return the labels of the classes, for the latent values, too."""
         return {} if self.classes is None else {"class": list(self.classes), "latent": list(self.classes)}
 
-    def log_density(self, f: Float[AnyArray, "n l"]) -> Float[Array, " n"]:
+    def log_density(self, f: Latents) -> Float[Array, " n"]:
         return self._of_labels(jax.nn.log_softmax(jnp.asarray(f), axis=1))
 
-    def expected_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
+    def expected_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         """Return the expected log probability of every label; see `softmax_expectations.expected_log_sum_exp`."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
         return self._of_labels(mean) - expected_log_sum_exp(mean, variance)
 
-    def marginal_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
+    def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         """Return the log probability of every label; see `softmax_expectations.log_softmax_probabilities`."""
         return self._of_labels(log_softmax_probabilities(mean, variance))
 
