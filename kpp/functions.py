@@ -101,7 +101,6 @@ class RKHSFunction(eqx.Module):
         self.intercept = jnp.broadcast_to(intercept, shape) if intercept.ndim == 0 else intercept
 
     def __check_init__(self) -> None:
-        """Check that the shapes fit each other."""
         batch, shape = self.batch_shape, self.coefficients.shape
         if shape[: len(batch)] != batch or len(shape) - len(batch) not in (1, 2):
             raise ValueError(
@@ -145,9 +144,6 @@ class RKHSFunction(eqx.Module):
             coefficients: (*batch_shape, n[, outputs]).
             intercept: A number, (outputs,) or (*batch_shape[, outputs]).
             batch_shape: The shape of the draws.
-
-        Returns:
-            The function with draws.
         """
         batch_shape = tuple(batch_shape)
 

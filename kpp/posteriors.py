@@ -47,7 +47,6 @@ class GPPosterior(eqx.Module):
     root: Float[Array, "*batch n r"] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self) -> None:
-        """Check that the mean has one output and that the root fits it."""
         if self.mean.output_shape:
             raise ValueError(f"`mean` must have one output, got outputs of shape {self.mean.output_shape}")
         expected = (*self.batch_shape, self.mean.num_points)
@@ -102,11 +101,7 @@ class GPPosterior(eqx.Module):
         return self.map_draws(of_one_draw)
 
     def at_draw(self, position: tuple[int, ...]) -> GPPosterior:
-        """Return the posterior of one draw.
-
-        Args:
-            position: Its position, one number for each axis of ``batch_shape``.
-        """
+        """Return the posterior of one draw."""
         return GPPosterior(self.mean.at_draw(position), jnp.asarray(np.asarray(self.root)[position]))
 
     def map_draws(self, f: Callable[[GPPosterior], Any], *, batch_size: int | None = None) -> Any:

@@ -25,15 +25,7 @@ from numpyro.distributions import Distribution
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.supports import is_prior, leaf_shape
 
-__all__ = [
-    "has_priors",
-    "is_prior",
-    "leaf_paths",
-    "leaf_shape",
-    "prior_sites",
-    "sample",
-    "substitute",
-]
+__all__ = ["has_priors", "is_prior", "leaf_paths", "leaf_shape", "prior_sites", "sample", "substitute"]
 
 T = TypeVar("T")
 

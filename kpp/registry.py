@@ -159,9 +159,6 @@ def get(kind: str, name: str) -> type:
         kind: One of `KINDS`.
         name: The registered name.
 
-    Returns:
-        The class.
-
     Raises:
         PluginError: If no plugin offers the name (with the nearest names), or two do (with both distributions).
     """
@@ -208,12 +205,7 @@ def name_of(kind: str, cls: type) -> str:
 
 
 def owner_of(kind: str, cls: type) -> PluginRecord | None:
-    """Return the plugin of another distribution that registers a class, or None for kpp's own and unknown classes.
-
-    Args:
-        kind: One of `KINDS`.
-        cls: The class itself (not an instance).
-    """
+    """Return the plugin of another distribution that registers a class, or None for kpp's own and unknown classes."""
     names = {name for name, registered in _kind(_check_kind(kind)).accepted.items() if registered is cls}
     for record in plugins():
         if record.distribution != _OWN_DISTRIBUTION and names & set(record.offers.get(kind, ())):

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
 #: An array of either library. Public functions accept both; they return JAX arrays.
@@ -21,6 +21,12 @@ Numbers = ArrayLike | int | float
 
 #: A batch of points, or one point: usually an array (n, d), or any pytree of arrays that lead with the same axis n.
 Points = PyTree[Any]
+
+#: Coefficients of m sections of a kernel, (m,), or (m, outputs).
+Coefficients = Float[AnyArray, "m *outputs"]
+
+#: Values at n points, (n,), or (n, outputs).
+OutputValues = Float[Array, "n *outputs"]
 
 #: A function to explain: a `kpp.RKHSFunction`, or any function from points (n, d) to predictions, (n,) or (n, outputs).
 PointFunction = Callable[..., Any]

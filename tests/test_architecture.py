@@ -151,6 +151,34 @@ def test_the_core_does_not_import_its_own_lazy_package():
     assert not whole, "name the module: `import kpp` hides which part is used"
 
 
+def test_public_methods_are_documented_or_override_documented_ones():
+    classes: dict[str, list[tuple[Path, ast.ClassDef]]] = {}
+    for path, tree in (pair for package in PACKAGES for pair in trees(package)):
+        for node in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+            classes.setdefault(node.name, []).append((path, node))
+
+    def methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+        return [part for part in node.body if isinstance(part, ast.FunctionDef) and not part.name.startswith("_")]
+
+    @functools.cache
+    def documented(name: str) -> set[str]:
+        nodes = [node for _, node in classes.get(name, [])]
+        own = {method.name for node in nodes for method in methods(node) if ast.get_docstring(method)}
+        bases = {re.sub(r"\[.*|.*\.", "", ast.unparse(base)) for node in nodes for base in node.bases} - {name}
+        return own.union(*map(documented, bases))
+
+    # `examples` is explained by `kpp.testing`, and the members of a protocol by the classes that have them.
+    known = {"examples", *(part.name for _, node in classes["MixedGraph"] for part in methods(node))}
+    missing = [
+        f"{path.relative_to(ROOT)}:{method.lineno} {name}.{method.name}"
+        for name, nodes in classes.items()
+        for path, node in nodes
+        for method in methods(node)
+        if not name.startswith("_") and method.name not in documented(name) | known
+    ]
+    assert not missing
+
+
 def test_the_core_imports_no_model_and_no_plugin():
     others = {package.name for package in ADD_ONS}
     wrong = [

@@ -192,9 +192,6 @@ def certify(
         **options: How the rows are explained, as for `kpp.explain`. The explainer must draw from the whole posterior,
             as "rkhs-shap" does.
 
-    Returns:
-        The certificate.
-
     Raises:
         TypeError: If the model has no Gaussian posterior of one function of rows, or the explainer does not draw from
             it.
@@ -393,13 +390,7 @@ def _quiet(inference: Any) -> Any:
 
 
 def check_certifiable(model: Any, data: dict[str, Any], schema: Schema | None) -> None:
-    """Raise TypeError if a model of some data is none that `certify` takes.
-
-    Args:
-        model: The model.
-        data: The data that its `prepare` has returned.
-        schema: The schema of its points.
-    """
+    """Raise TypeError if a model of some data is none that `certify` takes."""
     simple = isinstance(model, AbstractGPModel) and type(model).log_likelihood is AbstractGPModel.log_likelihood
     if not simple or not model.has_function_posterior or schema is None or getattr(data.get("x"), "ndim", 0) != 2:
         raise TypeError(

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from kpp.causal.errors import CausalError, ColliderError, LatentNodeError
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separating_sets import minimal_separators
 from kpp.causal.graph.separation import d_connecting_path, d_separated, reachable
@@ -194,14 +194,14 @@ def strongest_independences(graph: MixedGraph, outcome: str) -> tuple[Independen
     return _statements(graph, outcome, {some - of: of for some, of in zip(largest, free, strict=True)})
 
 
-def _boundary(graph: MixedGraph, outcome: str) -> tuple[MixedGraph, frozenset[str]]:
+def _boundary(graph: MixedGraph, outcome: str) -> tuple[MixedGraph, NodeSet]:
     """Return the projection of a graph, and in it the Markov boundary of an outcome."""
     if as_nodes(graph, outcome, "outcome") & graph.latent:
         raise LatentNodeError("outcome", [outcome])
     return graph.project(), graph.markov_boundary(outcome)
 
 
-def _large_separators(graph: MixedGraph, outcome: str, node: str, within: frozenset[str]) -> Iterator[frozenset[str]]:
+def _large_separators(graph: MixedGraph, outcome: str, node: str, within: NodeSet) -> Iterator[NodeSet]:
     """Yield sets that separate a node from the outcome; all largest such sets are among them.
 
     If a path is open given a set, it is closed given a part of the set only if a collider on the path has no descendant
@@ -222,9 +222,7 @@ def _large_separators(graph: MixedGraph, outcome: str, node: str, within: frozen
         waiting.extend(smaller)
 
 
-def _statements(
-    graph: MixedGraph, outcome: str, found: dict[frozenset[str], frozenset[str]]
-) -> tuple[Independence, ...]:
+def _statements(graph: MixedGraph, outcome: str, found: dict[NodeSet, NodeSet]) -> tuple[Independence, ...]:
     """Return one statement per set of conditions and the nodes that it separates, the fewest conditions first."""
     in_order = sorted(found, key=lambda given: (len(given), sorted(map(graph.position.__getitem__, given))))
     return tuple(Independence(outcome, tuple(graph.sort(found[given])), tuple(graph.sort(given))) for given in in_order)

@@ -34,9 +34,6 @@ class AbstractConverter(abc.ABC):
             model: The fitted model; for libraries whose models do not hold their training data, a pair of a model and
                 its data.
 
-        Returns:
-            The posterior, of one output.
-
         Raises:
             TypeError: If the class of the model is not one that this converter knows, or has no such posterior. The
                 converters of the model's other base classes are asked then.

@@ -56,7 +56,6 @@ class Bags(eqx.Module):
     covariate_names: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
-        """Raise ValueError unless arrays hold finite numbers."""
         for name, ndim in (("points", 2), ("index", 1), ("sizes", 1)):
             check_array(getattr(self, name), name, ndim)
         if self.covariates is not None:
@@ -100,9 +99,6 @@ class Bags(eqx.Module):
         Args:
             points: N points, (N, d), or a data frame.
             covariates: N covariates, (N, dy), or None.
-
-        Returns:
-            The bags.
         """
         rows, _ = _read_numbers(points, "points")
         return cls.create(points, np.arange(len(rows)), covariates)
@@ -156,10 +152,6 @@ class Bags(eqx.Module):
 
     def sections(self, kernel: Callable[[Any, Any], Array], x: Points) -> Float[Array, "N p"]:
         r"""Evaluate the mean embeddings of the bags, :math:`\frac{1}{n_j} \sum_i k(x_j^i, x)`.
-
-        Args:
-            kernel: k, a kernel or any function of two batches that returns the values at all pairs.
-            x: p points, or another batch that the kernel accepts.
 
         Returns:
             The values, (N, p). Memory grows with p and not with n.

@@ -85,9 +85,6 @@ class KernelEstimator(BaseEstimator):
         Args:
             **params: The values. A name with a double underscore is a field of a module.
 
-        Returns:
-            The estimator itself.
-
         Raises:
             ValueError: If a name is unknown, or a module refuses the value.
         """
@@ -155,12 +152,6 @@ def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) ->
         X: A data frame or an xarray object, whose columns may hold categories, or an array (n, d).
         y: The labels, (n,).
         numeric: Whether they are numbers.
-
-    Returns:
-        The table, a data frame or an array (n, d), and the labels.
-
-    Raises:
-        ValueError: If the data are invalid.
     """
     X = as_table(X, "X")
     if not _has_names(X):
@@ -174,19 +165,13 @@ def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) ->
     return X, labels
 
 
-def read_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> Any:
+def read_estimator_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> Any:
     """Read rows without labels.
 
     Args:
         estimator: The estimator.
         X: A data frame, an xarray object or an array (n, d).
         reset: Whether the estimator is being fitted, and learns the columns, which must otherwise be those it knows.
-
-    Returns:
-        The table, a data frame or an array (n, d).
-
-    Raises:
-        ValueError: If the rows are invalid.
     """
     X = as_table(X, "X")
     if _has_names(X):

@@ -130,9 +130,6 @@ class Schema:
     def decode(self, points: np.ndarray) -> dict[str, np.ndarray]:
         """Return the columns of coded points by name, codes replaced by their levels.
 
-        Args:
-            points: Coded points, of shape (n, d).
-
         Returns:
             One array of shape (n,) per feature.
         """
@@ -259,10 +256,6 @@ def as_table(x: Any, name: str = "x") -> Any:
 def as_frame(x: Any, name: str) -> Any:
     """Return a data frame whose columns are variables, or an xarray object with names as one.
 
-    Args:
-        x: The data frame, or what `as_table` converts.
-        name: The argument's name for messages.
-
     Raises:
         ValueError: If `x` is neither.
     """
@@ -273,13 +266,7 @@ def as_frame(x: Any, name: str) -> Any:
 
 
 def check_columns(known: Iterable[Any], wanted: Iterable[Any], name: str) -> None:
-    """Raise ValueError if a table lacks some columns.
-
-    Args:
-        known: The columns of the table.
-        wanted: The columns that are needed.
-        name: The argument's name for the message.
-    """
+    """Raise ValueError if a table lacks some columns."""
     columns = list(known)
     missing = [str(column) for column in wanted if column not in set(columns)]
     if missing:
@@ -444,16 +431,7 @@ def _with_columns(x: Any, columns: Mapping[str, np.ndarray]) -> Any:
 
 
 def refuse_missing(x: _Table, columns: Sequence[str], name: str) -> None:
-    """Raise ValueError if values are missing in some columns of a data frame.
-
-    Args:
-        x: The data frame.
-        columns: The columns.
-        name: The argument's name for the message.
-
-    Raises:
-        ValueError: If values are missing, with counts by column.
-    """
+    """Raise ValueError if values are missing in some columns of a data frame."""
     counts = {column: int(np.sum(_missing(np.asarray(x[column])))) for column in columns}
     counts = {column: count for column, count in counts.items() if count}
     if counts:

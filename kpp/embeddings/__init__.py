@@ -24,9 +24,7 @@ from kpp.embeddings.means.quantiles import interventional_cdf as interventional_
 from kpp.embeddings.means.quantiles import interventional_quantiles as interventional_quantiles
 from kpp.embeddings.means.regularization import select_regularization as select_regularization
 from kpp.embeddings.tests.conditional_independence import IndependenceTest as IndependenceTest
-from kpp.embeddings.tests.conditional_independence import (
-    conditional_independence_test as conditional_independence_test,
-)
+from kpp.embeddings.tests.conditional_independence import conditional_independence_test as conditional_independence_test
 from kpp.embeddings.tests.hsic import hsic as hsic
 from kpp.embeddings.tests.hsic import rank_features as rank_features
 from kpp.embeddings.tests.mean_independence import MeanIndependenceTest as MeanIndependenceTest

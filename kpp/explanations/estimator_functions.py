@@ -105,13 +105,7 @@ def _with_rows(table: Any, x: Any) -> Any:
 
 
 def as_frame(points: Float[np.ndarray, "n d"], schema: Schema, dtypes: Iterable[tuple[str, Any]]) -> Any:
-    """Return coded points as a pandas data frame.
-
-    Args:
-        points: The points, (n, d).
-        schema: Their columns and levels.
-        dtypes: The types of some columns, as pairs of a column and a type.
-    """
+    """Return coded points as a pandas data frame."""
     import pandas as pd
 
     columns: dict[str, Any] = dict(schema.decode(points))

@@ -37,7 +37,6 @@ class NamedFunction(eqx.Module):
     schema: Schema = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        """Check that the function and the names fit each other."""
         batch_shape, output_shape = self.rkhs_function.batch_shape, self.rkhs_function.output_shape
         if batch_shape or output_shape:
             raise ValueError(

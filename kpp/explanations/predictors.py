@@ -72,9 +72,6 @@ def resolve(predictor: object, x: object, requires: Requirement) -> Resolved:
             schema, the data frame names the features.
         requires: The kind of predictor that the explainer needs, its class attribute ``requires``.
 
-    Returns:
-        The function, the points and the schema.
-
     Raises:
         TypeError: If the predictor is not of the kind that the explainer needs.
         ValueError: If `x` is empty, not finite, of the wrong shape, or lacks columns.
@@ -154,11 +151,6 @@ def describe_uncertainty(predictor: object, *, has_law: bool, num_draws: int = 1
       hyperparameters;
     * "posterior mean only": one posterior mean.
 
-    Args:
-        predictor: The predictor.
-        has_law: Whether the function's own law is in the intervals, given the hyperparameters.
-        num_draws: The number of draws of the predictor.
-
     Returns:
         The attribute; nothing if the predictor is not a Gaussian process.
     """
@@ -200,9 +192,6 @@ def read_rows(x: object, schema: Schema | None, name: str = "x") -> tuple[Float[
         schema: The columns that the predictor knows. None if it does not know columns: then the names come from the
             data frame, or are x0, x1, ...
         name: The argument's name for messages.
-
-    Returns:
-        The points and their schema.
 
     Raises:
         ValueError: If the points do not fit the schema; or if there is none and a data frame holds text: only the
@@ -270,11 +259,7 @@ def _read_pairs(x: object, schema: Schema | None) -> tuple[jax.Array, Schema]:
 
 
 def check_features(function: RKHSFunction | Callable[..., Any], x: Float[AnyArray, "n d"]) -> None:
-    """Check that points have as many columns as the points of an RKHS function.
-
-    Raises:
-        ValueError: If the numbers of columns differ.
-    """
+    """Check that points have as many columns as the points of an RKHS function."""
     points = function.points if isinstance(function, RKHSFunction) else None
     if isinstance(points, jax.Array) and points.shape[-1] != x.shape[1]:
         raise ValueError(f"`x` must have {points.shape[-1]} columns (features), as the predictor, got shape {x.shape}")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray, Points
+from kpp.typing import Coefficients, OutputValues, Points
 
 
 class AbstractFeatureKernel(AbstractKernel):
@@ -42,25 +42,19 @@ class AbstractFeatureKernel(AbstractKernel):
         return self.feature_map(x)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel at two points."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
         return jnp.sum(self.feature_map(first) * self.feature_map(second))
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of two batches of points."""
         return self.feature_map(x1) @ self.feature_map(x2).T
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch."""
         features = self.feature_map(x)
         return features @ features.T
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each point with itself."""
         return jnp.sum(jnp.square(self.feature_map(x)), axis=1)
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         r"""Evaluate a function spanned by sections as :math:`\phi(x)^\top \sum_i \alpha_i \phi(z_i)`."""
         return self.feature_map(x) @ (self.feature_map(points).T @ coefficients)

@@ -52,7 +52,6 @@ class RandomFourier(AbstractFeatureKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Check that lengthscales are positive and that no variance is negative."""
         check_positive(self.lengthscale, "lengthscale")
         check_non_negative(self.variance, "variance")
 
@@ -99,11 +98,9 @@ class RandomFourier(AbstractFeatureKernel):
         return jnp.sqrt(self.variance / count) * jnp.concatenate([jnp.cos(phases), jnp.sin(phases)], axis=1)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the variance and the kernel of variance 1."""
         return self.variance, RandomFourier(self.frequencies, self.lengthscale)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and points for it."""
         x = jax.random.normal(rng_key, (6, 3))
         yield cls.approximate(rng_key, RBF(jnp.array([0.7, 1.0, 2.0]), 1.3), 4, 3), x

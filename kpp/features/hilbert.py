@@ -84,7 +84,6 @@ class HilbertSpace(AbstractFeatureKernel):
     center: Any = eqx.field(converter=_as_feature_numbers("center"), default=0.0)
 
     def __check_init__(self) -> None:
-        """Check the kernel, the box and the number of functions."""
         if not isinstance(self.kernel, (RBF, Periodic, Matern, *_SMOOTHNESS)):
             raise TypeError(
                 "`kernel` must be RBF, Matern, Matern12, Matern32, Matern52 or Periodic, whose spectral densities are "
@@ -115,9 +114,6 @@ class HilbertSpace(AbstractFeatureKernel):
             kernel: An RBF, Matern32, Matern52 or Periodic kernel; its parameters may be priors.
             lengthscales: The shortest and the longest lengthscale to represent, each one number or shape (d,), in units
                 of x; for example quantiles of the prior.
-
-        Returns:
-            The kernel.
 
         Raises:
             ValueError: If the points or the lengthscales are invalid, or there are more than 3 features.
@@ -175,13 +171,11 @@ class HilbertSpace(AbstractFeatureKernel):
         return self._periodic(x, numbers) if isinstance(self.kernel, Periodic) else self._sines(x, numbers)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the variance and the kernel of variance 1."""
         scale, kernel = self.kernel.split_scale()
         return scale, HilbertSpace(kernel, self.num_basis, self.boundary, self.center)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield instances and points for them."""
         x = jax.random.uniform(rng_key, (6, 2), minval=-1.0)
         yield cls(RBF(jnp.array([0.7, 1.2]), 1.3), (5, 4), jnp.array([1.5, 2.0])), x
         yield cls(Matern32(0.8), 6, 2.0, center=0.1), x

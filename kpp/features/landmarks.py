@@ -100,14 +100,6 @@ def mean_discrepancy(kernel: AbstractKernel, first: Points, second: Points) -> F
 
     .. math:: \Big\| \frac1m \sum_i k(z_i, \cdot) - \frac1n \sum_j k(x_j, \cdot) \Big\|
 
-    Args:
-        kernel: The kernel.
-        first: m points, (m, d).
-        second: n points, (n, d).
-
-    Returns:
-        The distance of the two mean embeddings.
-
     References:
         Gretton et al., A kernel two-sample test, 2012, equation (5).
     """

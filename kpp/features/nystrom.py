@@ -16,7 +16,7 @@ from kpp.foundation.validation import as_finite_array
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel
 from kpp.kernels.toolkit import point_rows
-from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, Leaf, Numbers, Points, RngKey
 
 
 class Nystrom(AbstractFeatureKernel):
@@ -46,9 +46,7 @@ class Nystrom(AbstractFeatureKernel):
         r"""Return the features :math:`L^{-1} k_1(Z, x)`, one row per point."""
         return self.kernel(x, self.landmarks) @ self._whitener().T
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function with sections of the base kernel at the landmarks."""
         sections = self.kernel(self.landmarks, points) @ coefficients
         whitener = self._whitener()
@@ -85,6 +83,5 @@ class Nystrom(AbstractFeatureKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and points for it."""
         x = jax.random.normal(rng_key, (6, 3))
         yield cls(RBF(jnp.array([0.7, 1.0, 2.0]), 1.3), x[:3] + 0.2), x

@@ -20,7 +20,7 @@ from kpp.features.nystrom import Nystrom
 from kpp.kernels import RBF, AbstractKernel, GeneralizedPreferential, Preferential
 from kpp.kernels.pairs.oriented import orient, stack_items
 from kpp.kernels.pairs.preference import example_pairs
-from kpp.typing import AnyArray, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, OutputValues, Points, RngKey
 
 
 def _as_feature_kernel(kernel: object) -> AbstractFeatureKernel:
@@ -51,15 +51,12 @@ class PreferentialFeatures(AbstractFeatureKernel):
         assert features is not None
         return features
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function with the preferential kernel of the kernel of an item."""
         return Preferential(self.kernel), points, coefficients
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and pairs for it."""
         yield cls(_example_kernel(rng_key)), example_pairs(rng_key, 2)
 
 
@@ -96,9 +93,7 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
         """Evaluate the kernel at each pair with itself, by the r features of the items."""
         return GeneralizedPreferential(self.kernel).diagonal(x)
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         r"""Evaluate a function spanned by sections as :math:`\phi(a)^\top M \phi(b)`, M being skew, (r, r)."""
         oriented = orient(x, self, "x")
         (a, b), (c, d) = (
@@ -108,15 +103,12 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
         table = half - jnp.swapaxes(half, 0, 1)
         return oriented.skew(jnp.einsum("ij,jl...,il->i...", a, table, b))
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function with the generalized preferential kernel, unfolded itself where the kernel of an item is."""
         return GeneralizedPreferential(self.kernel).unfold(points, coefficients)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and pairs for it."""
         yield cls(_example_kernel(rng_key)), example_pairs(rng_key, 2)
 
 

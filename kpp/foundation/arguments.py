@@ -100,9 +100,11 @@ _NAMED: dict[str, Kind] = {
     "MixedGraph": Kind("a causal graph", lambda value: hasattr(value, "bidirected")),
     **dict.fromkeys(("AnyArray", "Array", "ArrayLike", "Numbers", "ndarray"), _NUMBERS),
     **dict.fromkeys(("Bool", "Float", "Int", "Num", "Real"), _NUMBERS),  # of jaxtyping
+    **dict.fromkeys(("Coalitions", "Coefficients", "Instances", "Latents"), _NUMBERS),  # aliases of these
     **dict.fromkeys(("Mapping", "dict"), _DICTIONARY),
     **dict.fromkeys(("Collection", "Iterable", "Sequence", "list", "set", "tuple"), _LIST),
 }
+_ALIASES = {"Nodes": "str | Collection[str]"}
 #: Classes that some modules import only for type checkers, in words.
 _CLASSES = {
     "Axes": "axes of Matplotlib",
@@ -121,9 +123,6 @@ def check_arguments(function: Function) -> Function:
 
     An argument is checked if its annotation is built from plain types, classes, arrays, paths, functions, sequences
     and mappings. Traced arrays are trusted.
-
-    Args:
-        function: The function.
 
     Returns:
         The function with the same name, signature and documentation. It raises TypeError, or ValueError where plain
@@ -171,9 +170,6 @@ def handed_out(namespace: Mapping[str, Any]) -> list[str]:
 
     They are those of ``__all__``; without it, the public names of a package or of its toolkit, or the public classes
     and functions that a module defines.
-
-    Args:
-        namespace: Its ``vars()``.
     """
     if "__all__" in namespace:
         return list(namespace["__all__"])
@@ -264,6 +260,8 @@ def _kinds_in(node: ast.expr, names: Mapping[str, Any]) -> tuple[Kind, ...] | No
     name = "None" if isinstance(node, ast.Constant) and node.value is None else _last_name(node)
     if name in _NAMED:
         return (_NAMED[name],)
+    if name in _ALIASES:
+        return _parse(_ALIASES[name], names)
     found = _found(node, names)
     if get_origin(found) is Literal:
         choices = get_args(found)

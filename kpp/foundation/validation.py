@@ -44,9 +44,6 @@ def check_rng_key(rng_key: object, name: str = "rng_key") -> Any:
         rng_key: A typed key (``jax.random.key(0)``) or a raw one (``jax.random.PRNGKey(0)``).
         name: The argument's name for the message.
 
-    Returns:
-        The key.
-
     Raises:
         TypeError: For anything else; for an integer seed the message shows the fix.
     """
@@ -61,14 +58,6 @@ def check_rng_key(rng_key: object, name: str = "rng_key") -> Any:
 
 def one_of(value: T, name: str, allowed: Iterable[T]) -> T:
     """Return an option that is one of the allowed values.
-
-    Args:
-        value: The option.
-        name: The argument's name for the message.
-        allowed: The values that are allowed.
-
-    Returns:
-        The option, unchanged.
 
     Raises:
         ValueError: If the option is not one of them; the message suggests a similar one.
@@ -167,9 +156,6 @@ def count(value: object, name: str, least: int = 1, *, most: int | None = None, 
         most: The largest integer that is allowed; None for no limit.
         most_is: The meaning of the largest integer, for the message: "the number of rows".
 
-    Returns:
-        A Python integer.
-
     Raises:
         ValueError: If the value is not an integer, or is out of range; 2**53 is the most without another limit.
     """
@@ -193,9 +179,6 @@ def at_least(value: T, name: str, least: int | float, *, infinity_allowed: bool 
         least: The bound.
         infinity_allowed: Whether infinity is accepted.
 
-    Returns:
-        The value, unchanged.
-
     Raises:
         ValueError: If the value is not numeric, is NaN, is smaller than the bound, or is infinite and
             `infinity_allowed` is False.
@@ -216,9 +199,6 @@ def positive(value: T, name: str, *, infinity_allowed: bool = False) -> T:
         name: The argument's name for the message.
         infinity_allowed: Whether infinity is accepted.
 
-    Returns:
-        The value, unchanged.
-
     Raises:
         ValueError: If the value is not numeric, is NaN, or is not positive, or is infinite and `infinity_allowed` is
             False.
@@ -232,17 +212,7 @@ def positive(value: T, name: str, *, infinity_allowed: bool = False) -> T:
 
 
 def between(value: T, name: str, low: int | float, high: int | float, *, ends: bool = True) -> T:
-    """Return numbers that lie between two bounds.
-
-    Args:
-        value: A number or an array of numbers. Values of traced arrays are trusted.
-        name: The argument's name for the message.
-        low: The lower bound.
-        high: The upper bound.
-        ends: Whether the bounds themselves are allowed.
-
-    Returns:
-        The value, unchanged.
+    """Return numbers that lie between two bounds, or, if `ends` is True, at one of them.
 
     Raises:
         ValueError: If the value is not numeric, is NaN, or is outside of the bounds.
@@ -263,9 +233,6 @@ def probability(value: T, name: str) -> T:
         value: A number or an array of numbers. Values of traced arrays are trusted.
         name: The argument's name for the message.
 
-    Returns:
-        The value, unchanged.
-
     Raises:
         ValueError: If the value is not numeric, or is not strictly between 0 and 1.
     """
@@ -274,13 +241,6 @@ def probability(value: T, name: str) -> T:
 
 def as_finite_array(value: object, name: str) -> jax.Array:
     """Convert real numbers to a floating-point JAX array, or raise ValueError if some are NaN or infinite.
-
-    Args:
-        value: Anything that NumPy reads as an array of real numbers.
-        name: The argument's name for the message.
-
-    Returns:
-        The array, of the default float type, any shape.
 
     Raises:
         ValueError: If the values are not real numbers (dates, text and complex numbers are not), entries are masked, or
@@ -300,13 +260,6 @@ def as_finite_array(value: object, name: str) -> jax.Array:
 
 def finite_arrays(points: object, name: str) -> Any:
     """Convert the arrays of a batch of points to JAX arrays, or raise ValueError if some hold NaN or infinity.
-
-    Args:
-        points: A pytree of arrays; values of traced arrays are trusted.
-        name: The argument's name for the message.
-
-    Returns:
-        The pytree with JAX arrays, of the same types.
 
     Raises:
         ValueError: If values are not real numbers, are masked, or are NaN or infinite.
@@ -334,10 +287,6 @@ def _to_jax(array: np.ndarray, dtype: Any) -> jax.Array:
 def refuse_non_finite(points: object, name: str) -> None:
     """Check that no array of a batch of points holds NaN or infinity.
 
-    Args:
-        points: A pytree of arrays. Values of traced arrays are trusted.
-        name: The argument's name for the message.
-
     Raises:
         ValueError: If values are NaN or infinite, with their numbers and the first place.
     """
@@ -349,11 +298,6 @@ def refuse_non_finite(points: object, name: str) -> None:
 
 def check_array(value: object, name: str, ndim: int) -> None:
     """Check a field of an object that holds arrays which its constructors have read.
-
-    Args:
-        value: The field. Values of traced arrays are trusted.
-        name: Its name for the message.
-        ndim: How many axes it has.
 
     Raises:
         ValueError: If it is not an array of so many axes, or does not hold finite real numbers.
@@ -405,14 +349,6 @@ def as_points(x: object, name: str = "x", *, num_features: int | None = None) ->
 def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.Array:
     """Convert targets to a float array of shape (n,).
 
-    Args:
-        y: One number per row.
-        num_rows: The number of rows required (those of the points), if any.
-        name: The argument's name for the message.
-
-    Returns:
-        A float array of shape (n,).
-
     Raises:
         ValueError: If `y` is not one-dimensional, is empty, has the wrong length, or holds NaN or infinity.
     """
@@ -440,16 +376,7 @@ def _refuse_overflow(array: np.ndarray, name: str) -> None:
 
 
 def refuse_first(values: np.ndarray | jax.Array, wrong: np.ndarray | jax.Array, message: str) -> None:
-    """Raise ValueError if any value is wrong, with the message and the first wrong value, its index and their number.
-
-    Args:
-        values: The values, (n,).
-        wrong: Whether each of them is wrong, (n,).
-        message: What is needed.
-
-    Raises:
-        ValueError: If a value is wrong.
-    """
+    """Raise ValueError if any value is wrong, with a message, the first wrong value, its index and their number."""
     wrong = np.asarray(wrong)
     if wrong.any():
         first = int(np.argmax(wrong))
@@ -488,11 +415,7 @@ def as_binary_labels(y: object, num_rows: int | None = None, name: str = "y") ->
 
 
 def check_same_rows(first: int, second: int, first_name: str, second_name: str) -> None:
-    """Check that two arguments have the same number of rows.
-
-    Raises:
-        ValueError: If ``first != second``.
-    """
+    """Check that two arguments have the same number of rows."""
     if first != second:
         raise ValueError(
             f"`{first_name}` and `{second_name}` must have the same number of rows, got {first} and {second}"
@@ -500,11 +423,7 @@ def check_same_rows(first: int, second: int, first_name: str, second_name: str) 
 
 
 def warn_if_float32(where: str) -> None:
-    """Warn once in a session that a linear system is about to be solved in single precision.
-
-    Args:
-        where: The computation that follows, for the message.
-    """
+    """Warn once in a session that a linear system is about to be solved in single precision."""
     global _warned_float32
     if _warned_float32 or jnp.result_type(float) == jnp.float64:
         return
@@ -561,11 +480,6 @@ def refuse_masked(value: object, name: str) -> None:
 
 def refuse_dates(array: np.ndarray, name: str, where: str = "") -> None:
     """Raise ValueError if an array holds dates, times or durations, of NumPy or as objects of Python or pandas.
-
-    Args:
-        array: The array.
-        name: The argument's name for the message.
-        where: Where in the argument the array stands, for the message: " in column 'day'".
 
     Raises:
         ValueError: If it does; the message says what can be used instead.

@@ -11,7 +11,7 @@ from kpp.gp.expectations import expectation as expectation
 from kpp.gp.fields import read_data as read_data
 from kpp.gp.fields import replace_priors as replace_priors
 from kpp.gp.fields import scalar_field as scalar_field
-from kpp.gp.iterative import IterativeSettings as IterativeSettings
+from kpp.gp.iterative_system import IterativeSettings as IterativeSettings
 from kpp.gp.likelihoods.base import AbstractLikelihood as AbstractLikelihood
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood as AbstractPointwiseLikelihood
 from kpp.gp.likelihoods.base import observed_field as observed_field

@@ -67,16 +67,6 @@ def anneal(
 
     Weighted draws have the law p, for every T; the variance of log w is about proportional to 1 / T.
 
-    Args:
-        rng_key: A JAX random key.
-        log_ratio: log r, a function of u, (n,).
-        size: n.
-        dtype: The type of u.
-        num_steps: T.
-
-    Returns:
-        u, (n,), and log w.
-
     References:
         R. M. Neal (2001). Annealed importance sampling. Statistics and Computing 11.
     """
@@ -99,15 +89,6 @@ def elliptical_slice_step(
     rng_key: RngKey, log_ratio: Callable[[Array], Array], u: Float[Array, " n"], value: Float[Array, ""]
 ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
     r"""Take one step of a Markov chain with the invariant density :math:`N(u \mid 0, I)\, r(u)`.
-
-    Args:
-        rng_key: A JAX random key.
-        log_ratio: log r, a function of u, (n,).
-        u: The present point, (n,).
-        value: log r(u).
-
-    Returns:
-        The next point and log r there.
 
     References:
         I. Murray, R. P. Adams, D. J. C. MacKay (2010). Elliptical slice sampling. AISTATS.

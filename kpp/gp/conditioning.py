@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.data.bags import Bags
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean, moments_in_blocks
+from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean, moments_in_blocks
 from kpp.gp.finite_rank import (
     FeatureGP,
     condition_features,
@@ -25,9 +25,9 @@ from kpp.gp.finite_rank import (
     law_of_features,
     leave_one_out_of_features,
 )
-from kpp.gp.gaussian import LatentPredictive, leave_one_out_by_factor, prior_factor
+from kpp.gp.gaussian_laws import LatentPredictive, leave_one_out_by_factor, prior_factor
 from kpp.gp.inducing_features import inducing_features
-from kpp.gp.laplace import laplace_posterior, leave_one_out_latent
+from kpp.gp.laplace_by_values import laplace_posterior, leave_one_out_latent
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.kernels import AbstractKernel
@@ -143,7 +143,7 @@ def condition(
         noise, residual = likelihood.variances, likelihood.y - at_points
         factor = linalg.cholesky(linalg.add_diagonal(gram, noise), what="the covariance matrix of `y`")
 
-        def leave_one_out() -> tuple[Array, Array]:
+        def held_out() -> tuple[Array, Array]:
             predicted, variance = leave_one_out_by_factor(residual, factor)
             return at_points + predicted, variance - noise
 
@@ -153,7 +153,7 @@ def condition(
             return _law_at_observations(likelihood.y, noise, coefficients, factor)
 
         whiten = _by(factor)
-        return ConditionedGP(kernel, points, coefficients, whiten, likelihood, mean, leave_one_out, at_observations)
+        return ConditionedGP(kernel, points, coefficients, whiten, likelihood, mean, held_out, at_observations)
     approximation = laplace_posterior(likelihood, gram, at_points)
     coefficients, whiten = approximation.coefficients, approximation.whiten
     return ConditionedGP(
@@ -174,16 +174,6 @@ def condition_by_inducing(
 
     Time is of order n w^2, memory n w. `held_out` is what fits without the observation give, in closed form. In draws
     at the observations, what the inducing points do not explain is independent.
-
-    Args:
-        kernel: k.
-        inducing: Z, the w inducing points.
-        points: The n points of the observations.
-        likelihood: The likelihood, which holds the n observations.
-        mean: The prior mean, a number or a function from points to one number per point.
-
-    Returns:
-        The posterior.
 
     References:
         Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equations (6) and (10).
@@ -229,9 +219,6 @@ def condition_on_values(
         observed: The points of the observations, if `points` are inducing points. None if `points` are those of the
             observations, so that their latent values are known. In draws at the points of the observations, what the
             inducing points do not explain is independent.
-
-    Returns:
-        The posterior.
     """
     factor = prior_factor(kernel.gram(points))
     values = factor @ white

@@ -12,9 +12,9 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from kpp import linalg
-from kpp.gp.feature_laplace import FeatureCovariance, feature_log_evidence
-from kpp.gp.gaussian import gaussian_log_density, prior_factor
-from kpp.gp.laplace import draw_whitened, laplace_log_evidence
+from kpp.gp.gaussian_laws import gaussian_log_density, prior_factor
+from kpp.gp.laplace_by_features import FeatureCovariance, feature_log_evidence
+from kpp.gp.laplace_by_values import draw_whitened, laplace_log_evidence
 from kpp.gp.likelihoods.base import AbstractLikelihood, AbstractPointwiseLikelihood
 from kpp.runtime.random import standard_normal
 from kpp.typing import AnyArray, RngKey
@@ -26,7 +26,7 @@ class GaussianProcessMarginal(dist.Distribution):
     .. math:: y \sim N(m 1,\; K + \sigma^2 I)
 
     Equal to `numpyro.distributions.MultivariateNormal`, but several times faster if the gradient is needed (see
-    `kpp.gp.gaussian.gaussian_log_density`).
+    `kpp.gp.gaussian_laws.gaussian_log_density`).
 
     Args:
         mean: m, a scalar, or one number per observation, (n,).
@@ -150,7 +150,7 @@ class LaplaceMarginal(dist.Distribution):
         return _over_leading(evidence, value, len(self.event_shape))
 
     def draw_latents(self, rng_key: RngKey, value: AnyArray) -> tuple[dict[str, Array], Array]:
-        """Draw the whitened latent values; see `kpp.gp.laplace.draw_whitened`.
+        """Draw the whitened latent values; see `kpp.gp.laplace_by_values.draw_whitened`.
 
         Without a name for them, or with a covariance of features, none are drawn, and the log ratio is 0.
         """

@@ -73,14 +73,6 @@ def log_expectation(
     The nodes are centred at the mode of the integrand, which is between :math:`\mu` and :math:`\mu + v\, (\log
     f)'(\mu)`, and scaled by its width there, so that they also cover a narrow f. The absolute error is below 1e-10 for
     standard deviations up to 5 and below 1e-5 up to 30. The result is less accurate if f is not log-concave.
-
-    Args:
-        log_f: Maps n values to the n values of log f, elementwise; differentiable twice.
-        mean: :math:`\mu`, of shape (n,).
-        variance: v, of shape (n,).
-
-    Returns:
-        The logarithms of the integrals, of shape (n,).
     """
     mean, scale = jnp.asarray(mean), deviation(variance)
 
@@ -132,13 +124,6 @@ def expected_softplus(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n
 
     For standard deviations above 2 the integral is over a logistic variable l instead, :math:`\int \sigma'(l)\, E (g -
     l)_+\, dl`, because then the normal density is the smoother one. The relative error is below 1e-10.
-
-    Args:
-        mean: :math:`\mu`, of shape (n,).
-        variance: v, of shape (n,).
-
-    Returns:
-        The expectations, of shape (n,).
     """
     mean, scale = jnp.asarray(mean), deviation(variance)
     small = expectation(jax.nn.softplus, mean, jnp.minimum(scale, _LARGE_DEVIATION) ** 2)
@@ -156,13 +141,6 @@ def expected_log_ndtr(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n
 
     For standard deviations above 1 and means within 4 of them the sum is over u in :math:`g = \sinh u`, because
     :math:`\log \Phi` bends near 0 on the scale 1 and elsewhere on the scale of g.
-
-    Args:
-        mean: :math:`\mu`, of shape (n,).
-        variance: v, of shape (n,).
-
-    Returns:
-        The expectations, of shape (n,).
     """
     mean, scale = jnp.asarray(mean), deviation(variance)
     smooth = (scale < 1.0) | (jnp.abs(mean) > 4.0 * scale)
@@ -189,15 +167,6 @@ def log_mixture_of_noises(
     For an outlier the integrand has two peaks: at a usual variance of the noise, and at one of the size of
     :math:`r^2`. All peaks lie between :math:`\mu - s^2 / 2` and the larger of :math:`\mu` and :math:`\log r^2`. A
     coarse grid over this interval finds where the integrand is not negligible, and a fine one integrates there.
-
-    Args:
-        residual: r, of shape (n,).
-        variance: v, of shape (n,).
-        log_noise_mean: :math:`\mu`, of shape (n,).
-        log_noise_variance: :math:`s^2`, of shape (n,).
-
-    Returns:
-        The log densities, of shape (n,).
     """
     residual, variance, center = jnp.asarray(residual), jnp.asarray(variance), jnp.asarray(log_noise_mean)
     scale = deviation(log_noise_variance)
@@ -228,13 +197,6 @@ def expected_log_one_plus_square(mean: Float[AnyArray, " n"], variance: Float[An
 
     .. math:: \log(1 + g^2) = \int_0^\infty \frac{1 - e^{-s g^2}}{s}\, e^{-s}\, ds, \qquad
         E e^{-s g^2} = \frac{\exp(-s \mu^2 / (1 + 2 s v))}{\sqrt{1 + 2 s v}}
-
-    Args:
-        mean: :math:`\mu`, of shape (n,).
-        variance: v, of shape (n,).
-
-    Returns:
-        The expectations, of shape (n,).
     """
     square, variance = jnp.asarray(mean) ** 2, jnp.asarray(variance)
 
@@ -257,15 +219,6 @@ def student_t_marginal(
         \mathrm{Gamma}(\lambda; \tfrac\nu2, \tfrac\nu2)\, d\lambda
 
     The integral over :math:`\log \lambda` has one peak even if the integral over the Gaussian variable has two.
-
-    Args:
-        residual: r, of shape (n,).
-        variance: v, of the Gaussian variable, of shape (n,).
-        scale: :math:`\sigma`, of the Student-t variable, a scalar or of shape (n,).
-        degrees_of_freedom: :math:`\nu`, a scalar or of shape (n,).
-
-    Returns:
-        The log densities, of shape (n,).
     """
     residual = jnp.asarray(residual)
     half = jnp.broadcast_to(0.5 * jnp.asarray(degrees_of_freedom), residual.shape)

@@ -49,11 +49,7 @@ def as_scalar(value: Leaf, name: str) -> Leaf:
 
 
 def refuse_priors_in(model: eqx.Module, instead: str) -> None:
-    """Check that a model holds no priors.
-
-    Raises:
-        TypeError: If it holds priors; the message names a model that accepts them.
-    """
+    """Check that a model holds no priors."""
     if has_priors(model):
         raise TypeError(f"{type(model).__name__} is a fit without priors; {instead} takes them")
 
@@ -64,9 +60,6 @@ def replace_priors(model: Model, replace: Callable[[str, Any], Any]) -> Model:
     Args:
         model: The model.
         replace: `kpp.priors.sample` inside a NumPyro model, or a function that substitutes the values of a draw.
-
-    Returns:
-        The model without priors.
     """
     names = [field.name for field in dataclasses.fields(model) if has_priors(getattr(model, field.name))]  # type: ignore[arg-type]
     if not names:
@@ -132,12 +125,6 @@ def read_data(
 def check_categories(kernel: AbstractKernel, schema: Schema, name: str = "kernel", points: str = "x") -> None:
     """Check that a kernel reads no category as a number, which the codes of its levels are not.
 
-    Args:
-        kernel: The kernel; it may hold priors and names of columns.
-        schema: The columns of the points.
-        name: The name of the kernel's argument, for the message.
-        points: The name of the points' argument.
-
     Raises:
         ValueError: If a column with levels reaches a kernel other than `kpp.kernels.Categorical`; the message shows a
             kernel for the table.
@@ -164,12 +151,6 @@ def _names(features: Collection[str]) -> str:
 
 def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", points: str = "x") -> None:
     """Check that a kernel can be evaluated on the points; for example, a kernel with d lengthscales needs d columns.
-
-    Args:
-        kernel: The kernel; it may hold priors.
-        x: The points, (n, d), or a batch of inputs of the kernel.
-        name: The name of the kernel's argument, for the message.
-        points: The name of the points' argument.
 
     Raises:
         ValueError: If it cannot; the message holds the error of the kernel.

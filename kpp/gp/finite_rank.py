@@ -8,7 +8,7 @@ of variance c,
 
 so that time is of order n q^2 and memory of order n q, where the kernel matrix would need n^3 and n^2. Where each
 observation has a variance of its own, c = 1 and R is the diagonal matrix of the inverse variances; for any other
-likelihood, c = 1 and R holds the curvatures of Laplace's approximation (`kpp.gp.feature_laplace`).
+likelihood, c = 1 and R holds the curvatures of Laplace's approximation (`kpp.gp.laplace_by_features`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
-from kpp.gp.feature_laplace import FeatureCovariance, feature_posterior
-from kpp.gp.gaussian import LatentPredictive
+from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.gaussian_laws import LatentPredictive
+from kpp.gp.laplace_by_features import FeatureCovariance, feature_posterior
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.kernels import AbstractKernel
@@ -135,13 +135,7 @@ def condition_features(
 def fit_features(
     features: Float[Array, "n q"], likelihood: AbstractPointwiseLikelihood, mean: Array
 ) -> tuple[linalg.FeatureRidge, Float[Array, " q"], Float[Array, " n"]]:
-    r"""Return the system M, the weights :math:`\beta` and the coefficients :math:`\alpha` of n observations.
-
-    Args:
-        features: The features of the observations, (n, q).
-        likelihood: Their likelihood.
-        mean: The prior mean there, a number or (n,).
-    """
+    r"""Return the system M, the weights :math:`\beta` and the coefficients :math:`\alpha` of n observations."""
     if not isinstance(likelihood, GaussianLikelihood):
         weights, coefficients, curvature = feature_posterior(likelihood, features, mean)
         return linalg.FeatureRidge.create(features, 1.0, curvature), weights, coefficients

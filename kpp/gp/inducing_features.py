@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.gp.gaussian import with_nugget
+from kpp.gp.gaussian_laws import with_nugget
 from kpp.kernels import AbstractKernel
 from kpp.typing import Points
 
@@ -15,11 +15,6 @@ def inducing_features(
     kernel: AbstractKernel, inducing: Points, points: Points
 ) -> tuple[Float[Array, "w w"], Float[Array, "n w"], Float[Array, " n"]]:
     r"""Return the features of points by inducing points, and the variances that these do not explain.
-
-    Args:
-        kernel: k.
-        inducing: The w inducing points.
-        points: The n points.
 
     Returns:
         :math:`R = L^{-1}` for the factor L of :math:`K_{ww}` with its nugget, the features

@@ -15,9 +15,9 @@ from numpyro.distributions import constraints
 
 from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import PriorMean, constant_mean, evaluate_mean
-from kpp.gp.gaussian import LatentPredictive
-from kpp.gp.iterative import IterativeSettings, IterativeSystem, iterative_log_density
+from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.gaussian_laws import LatentPredictive
+from kpp.gp.iterative_system import IterativeSettings, IterativeSystem, iterative_log_density
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.inference.base import ConvergenceError
 from kpp.kernels import AbstractKernel
@@ -134,14 +134,7 @@ def condition_iteratively(
     mean: PriorMean = 0.0,
     settings: IterativeSettings | None = None,
 ) -> IterativeGP:
-    """Condition a Gaussian process on observations with Gaussian noise, without a matrix (n, n) in memory.
-
-    Args:
-        kernel: k.
-        points: The n points, (n, d), or a batch of inputs of the kernel.
-        likelihood: The likelihood, which holds the n observations; all variances must be positive.
-        mean: The prior mean, a number or a function from points to one number per point.
-        settings: The settings of conjugate gradients.
+    """Condition a Gaussian process on observations with noise of positive variance, without a matrix (n, n) in memory.
 
     Returns:
         The posterior, exact up to the tolerance of the settings; NaN in traced code if a system is not solved.

@@ -19,11 +19,6 @@ def kernel_product(kernel: AbstractKernel, points: Points, columns: Float[Array,
 
     Each tile above the diagonal is computed once, and used for the tile below the diagonal, too. JAX can differentiate
     the product any number of times; the derivatives compute the tiles anew.
-
-    Args:
-        kernel: The kernel.
-        points: The n points, (n, d), or a batch of inputs of the kernel.
-        columns: The columns, (n, k).
     """
     num_rows = columns.shape[0]
     side = even_size(num_rows, _SIDE)

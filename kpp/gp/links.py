@@ -50,11 +50,6 @@ def log_likelihood(link: Link, y: Float[AnyArray, "*n"], f: Float[AnyArray, "*n"
 def derivatives(link: Link, y: Float[AnyArray, " n"], f: Float[AnyArray, " n"]) -> Derivatives:
     r"""Return the derivatives of log p(y | f) that Laplace's approximation needs.
 
-    Args:
-        link: "logit" or "probit".
-        y: Labels in {0, 1}, of shape (n,).
-        f: Latent values, of shape (n,).
-
     Returns:
         :math:`\partial_f \log p`, :math:`W = -\partial_f^2 \log p > 0` and :math:`\partial_f^3 \log p`.
 
@@ -86,15 +81,6 @@ def expected_log_probability(
     trapezoidal sum: over f if :math:`\sqrt v < 5`, otherwise over the logistic variable l in :math:`\int \sigma'(l)\,
     \Phi((s\mu - l)/\sqrt v)\, dl`, because then the normal density is the smoother one. The absolute error of the
     probability is below 1e-9 for every mean and variance (Gauss-Hermite rules lose accuracy as v grows).
-
-    Args:
-        link: "logit" or "probit".
-        y: Labels in {0, 1}, of shape (n,).
-        mean: Means of the latent variables, of shape (n,).
-        variance: Their variances, of shape (n,).
-
-    Returns:
-        Log probabilities of the labels, of shape (n,).
     """
     margin = (2.0 * jnp.asarray(y) - 1.0) * mean
     if link == "probit":

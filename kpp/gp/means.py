@@ -69,10 +69,6 @@ class LinearMean(eqx.Module):
 def check_mean_fits(mean: Leaf | Callable[[Array], Array], x: Float[Array, "n d"]) -> None:
     """Check that a prior mean function maps points (n, d) to one number per point, (n,).
 
-    Args:
-        mean: A number, a prior, or a module that may hold priors.
-        x: The points.
-
     Raises:
         ValueError: If it does not; the message holds the shape received or the error of the module.
     """

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned import ConditionedProcess, moments_in_blocks
+from kpp.gp.conditioned_process import ConditionedProcess, moments_in_blocks
 from kpp.gp.fields import replace_priors
-from kpp.gp.gaussian import draw_joint
+from kpp.gp.gaussian_laws import draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
 from kpp.posteriors import GPPosterior
 from kpp.priors import substitute
@@ -98,10 +98,7 @@ class AbstractGPModel(AbstractModel):
         return self._replicate(rng_key, self.posterior(sample, data), data)
 
     def pointwise(self, rng_key: RngKey, sample: Sample, data: Data) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return `log_likelihood` and `replicate`, which share the posterior unless a subclass has methods of its own.
-
-        See `AbstractModel.pointwise`.
-        """
+        """Return `log_likelihood` and `replicate`, which share the posterior unless a subclass has its own methods."""
         names = ("log_likelihood", "replicate", "draw_predictive")
         if any(getattr(type(self), name) is not getattr(AbstractGPModel, name) for name in names):
             return super().pointwise(rng_key, sample, data)

@@ -14,12 +14,8 @@ MAX_STEPS = 100
 _HALVINGS = 12  # step sizes from 1 to 2**-11
 
 
-def find_mode(step: Callable[[Array], tuple[Array, Array]], start: Float[Array, " k"]) -> Float[Array, " k"]:
-    """Repeat a step of Newton's method until the latent values no longer change.
-
-    Args:
-        step: Returns the next parameters and the relative change of the latent values, `relative_change`.
-        start: The first parameters.
+def newton_mode(step: Callable[[Array], tuple[Array, Array]], start: Float[Array, " k"]) -> Float[Array, " k"]:
+    """Repeat a step of Newton's method, which also returns `relative_change`, until the latent values do not change.
 
     Returns:
         The parameters at the mode; NaN if they are not reached in 100 steps.
@@ -40,12 +36,7 @@ def find_mode(step: Callable[[Array], tuple[Array, Array]], start: Float[Array, 
 
 
 def step_size(objective: Callable[[Array], Array], dtype: Any) -> Float[Array, ""]:
-    """Return the size of a step: 1 if a full step does not decrease the objective, else the best of its halvings.
-
-    Args:
-        objective: The objective, a function of the size; it is concave.
-        dtype: The type of the size.
-    """
+    """Return the size of a step: 1 if a full step does not decrease the objective, else the best of its halvings."""
     sizes = jnp.asarray(0.5, dtype) ** jnp.arange(_HALVINGS, dtype=dtype)
     values = jax.vmap(objective)(sizes)
     present = objective(jnp.zeros((), dtype))

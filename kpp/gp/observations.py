@@ -44,14 +44,7 @@ class LatentParts(NamedTuple):
 def observe_sampled(
     likelihood: AbstractLikelihood, latent: Callable[[Array], Array], shape: tuple[int, ...], y: Array | None
 ) -> None:
-    """Sample whitened latent values, site ``latent_whitened``, and observe the site ``y`` given them.
-
-    Args:
-        likelihood: The likelihood of the n observations, without them.
-        latent: A function from the whitened values to the latent values, of the same shape.
-        shape: The shape of the whitened values, (n,) or (n, l).
-        y: The observations, with n rows, or None to draw them.
-    """
+    """Sample whitened latent values, site ``latent_whitened``, and observe the site ``y`` given them."""
     white = numpyro.sample(WHITENED, _standard(shape))
     with numpyro.plate("instance", shape[0]):
         numpyro.sample("y", LatentObservations(likelihood, latent(white)), obs=y)

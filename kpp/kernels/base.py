@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 from kpp.foundation.modules import AbstractModule
 from kpp.kernels.parameters import kernel_html, prepared, scalar, show_fields, without_priors
 from kpp.runtime.memory import check_memory
-from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, Features, Leaf, Numbers, OutputValues, Points, RngKey
 
 
 @runtime_checkable
@@ -164,9 +164,7 @@ class AbstractKernel(AbstractModule):
         _check_batch(x, "x")
         return jax.vmap(lambda point: self.evaluate(point, point))(x)
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         r"""Evaluate a function spanned by sections of the kernel, :math:`\sum_i \alpha_i\, k(x, z_i)`.
 
         A kernel of finite rank can do this without the matrix between the points.
@@ -221,9 +219,7 @@ class AbstractKernel(AbstractModule):
         """
         return 1.0, self
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         r"""Write a function spanned by sections of this kernel with a simpler kernel, if there is one.
 
         .. math:: \sum_i \alpha_i\, k(\cdot, x_i) = \sum_j \beta_j\, k'(\cdot, z_j)
@@ -404,12 +400,10 @@ class Restricted(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """1."""
         return jnp.ones(())
 
     @property
     def nonnegative(self) -> bool:
-        """Whether it is known of the kernel."""
         return self.kernel.nonnegative
 
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:

@@ -21,7 +21,7 @@ from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels
 from kpp.kernels.points.nonstationary import Linear
 from kpp.kernels.points.stationary import RBF, Matern12, Matern32
 from kpp.priors import prior_sites
-from kpp.typing import AnyArray, Features, Leaf, Numbers, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, Features, Leaf, Numbers, OutputValues, Points, RngKey
 
 K = TypeVar("K")
 
@@ -68,7 +68,6 @@ class ProductKernel(AbstractProductKernel):
 
     @property
     def nonnegative(self) -> bool:
-        """Whether it is known of every kernel."""
         return all(isinstance(kernel, AbstractProductKernel) and kernel.nonnegative for kernel in self.kernels)
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
@@ -77,12 +76,10 @@ class ProductKernel(AbstractProductKernel):
         return jnp.stack(self._parts(lambda kernel, j: kernel.evaluate(x1[j : j + 1], x2[j : j + 1])))
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         self._check_count(check_matrices(self, x1, x2))
         return jnp.stack(self._parts(lambda kernel, j: kernel(x1[:, j : j + 1], x2[:, j : j + 1])))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         self._check_count(check_matrices(self, x1, x2))
         values = [kernel(x1[:, j : j + 1], x2[:, j : j + 1]) for j, kernel in enumerate(self.kernels)]
         return functools.reduce(operator.mul, values)
@@ -105,7 +102,6 @@ class ProductKernel(AbstractProductKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance with different kernels, and points for it."""
         yield cls((RBF(0.7, 2.0), Matern12(1.5), Linear(0.5) + 1.0)), example_points(rng_key, 3)
 
 
@@ -125,26 +121,21 @@ class Selected(AbstractComposite):
     features: tuple[int | str, ...] = eqx.field(static=True, converter=_as_features)
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at the selected features of two points of shape (d,)."""
         index = _positions(self.features, check_points(self, x1, x2))
         return self.kernel.evaluate(x1[index], x2[index])
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         index = _positions(self.features, check_matrices(self, x1, x2))
         return self.kernel(x1[:, index], x2[:, index])
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
         """Return the kernel's features of the selected features, if it has finitely many."""
         return self.kernel.finite_features(x[:, _positions(self.features, check_matrices(self, x, x))])
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections, on the features of the kernel."""
         x, points = jnp.asarray(x), jnp.asarray(points)
         index = _positions(self.features, check_matrices(self, x, points))
@@ -165,9 +156,7 @@ class Selected(AbstractComposite):
         scale, kernel = self.kernel.split_scale()
         return scale, Selected(kernel, self.features)
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Unfold the kernel on its features; the new points are 0 in the other features, which the kernel ignores."""
         index = _positions(self.features, points.shape[1])
         kernel, inner, coefficients = self.kernel.unfold(points[:, index], coefficients)
@@ -178,7 +167,6 @@ class Selected(AbstractComposite):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield selections of one and of two features, and points for them."""
         x = example_points(rng_key, 3)
         yield cls(Matern32(0.7, 2.0), (1,)), x
         yield cls(RBF(jnp.array([0.5, 2.0])), (2, 0)), x
@@ -202,11 +190,9 @@ class SelectedTerm(AbstractProductKernel):
 
     @property
     def nonnegative(self) -> bool:
-        """Whether it is known of the kernel."""
         return self.kernel.nonnegative
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at the selected features of two points of shape (d,)."""
         index = _positions(self.features, check_points(self, x1, x2))
         return self.kernel.evaluate(x1[index], x2[index])
 
@@ -216,12 +202,10 @@ class SelectedTerm(AbstractProductKernel):
         return jnp.ones_like(x1).at[index].set(self.kernel.evaluate_factors(x1[index], x2[index]))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         index = _positions(self.features, check_matrices(self, x1, x2))
         return self.kernel(x1[:, index], x2[:, index])
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d)."""
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:

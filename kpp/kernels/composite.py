@@ -22,7 +22,7 @@ from kpp.kernels.parameters import check_non_negative, parameter, scalar
 from kpp.kernels.parts import AbstractComposite, as_kernel, as_kernels, features_of_product
 from kpp.kernels.points.nonstationary import Constant, Linear
 from kpp.kernels.points.stationary import RBF, Matern12, Matern52, Periodic
-from kpp.typing import AnyArray, Leaf, Numbers, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, Leaf, Numbers, OutputValues, Points, RngKey
 
 
 class Sum(AbstractComposite):
@@ -37,20 +37,15 @@ class Sum(AbstractComposite):
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the sum at two points."""
         return _reduce(operator.add, [kernel.evaluate(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the sum at every pair of two batches of points."""
         return _reduce(operator.add, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the sum at every pair of points of one batch."""
         return _reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections, kernel by kernel."""
         return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
 
@@ -66,7 +61,6 @@ class Sum(AbstractComposite):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield a sum and points for it."""
         yield cls((RBF(0.7), Matern12(2.0, 0.5), Constant(0.3))), example_points(rng_key, 3)
 
 
@@ -82,15 +76,12 @@ class Product(AbstractComposite):
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the product at two points."""
         return _reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the product at every pair of two batches of points."""
         return _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the product at every pair of points of one batch."""
         return _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
@@ -109,7 +100,6 @@ class Product(AbstractComposite):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield a product that is a product kernel and one that is not, and points for them."""
         x = example_points(rng_key, 3)
         yield cls((RBF(0.7, 2.0), Periodic(2.0, variance=0.5, period=1.7))), x
         yield cls((Linear(0.5), Matern52(2.0))), x
@@ -129,24 +119,18 @@ class Scaled(AbstractComposite):
     variance: Leaf = eqx.field(converter=parameter("variance"))
 
     def __check_init__(self) -> None:
-        """Check that the variance is not negative."""
         check_non_negative(self.variance, "variance")
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel at two points."""
         return self._variance() * self.kernel.evaluate(x1, x2)
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of two batches of points."""
         return self._variance() * self.kernel(x1, x2)
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch."""
         return self._variance() * self.kernel.gram(x)
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections, the coefficients scaled."""
         variance = jnp.asarray(self._variance(), dtype=coefficients.dtype)
         return self.kernel.combine_sections(x, points, variance * coefficients)
@@ -165,9 +149,7 @@ class Scaled(AbstractComposite):
         scale, kernel = self.kernel.split_scale()
         return self._variance() * scale, kernel
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Unfold the kernel and scale what it becomes."""
         kernel, points, coefficients = self.kernel.unfold(points, coefficients)
         return (self if kernel is self.kernel else Scaled(kernel, self.variance)), points, coefficients
@@ -177,7 +159,6 @@ class Scaled(AbstractComposite):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield multiples of kernels and points for them."""
         x = example_points(rng_key, 3)
         yield cls(RBF(0.7, 1.5), 2.0), x
         yield cls(Matern52(0.7), 0.5), x
@@ -203,11 +184,9 @@ class ProductTerm(AbstractProductKernel):
 
     @property
     def nonnegative(self) -> bool:
-        """Whether it is known of every kernel."""
         return all(kernel.nonnegative for kernel in self.kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel at two points."""
         return scalar(self.variance, "variance") * _reduce(
             operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels]
         )
@@ -217,15 +196,12 @@ class ProductTerm(AbstractProductKernel):
         return _reduce(operator.mul, [kernel.evaluate_factors(x1, x2) for kernel in self.kernels])
 
     def factors(self, x1: Points, x2: Points) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of two batches of points."""
         return _reduce(operator.mul, [kernel.factors(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of two batches of points."""
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch."""
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def restrict(self, mask: Numbers) -> ProductTerm:

@@ -72,11 +72,7 @@ def point_rows(name: str) -> Callable[[Leaf | None], Leaf | None]:
 
 
 def check_positive(value: Leaf, name: str, *, infinity_allowed: bool = True) -> None:
-    """Check that the values of a parameter are positive; traced values are accepted, and infinity if it is allowed.
-
-    Raises:
-        ValueError: If a value is zero, negative, NaN or infinite and not allowed, or a prior has negative draws.
-    """
+    """Check that the values of a parameter are positive; traced values are accepted, and infinity if it is allowed."""
     if is_prior(value):
         check_prior_support(value, name)
     if isinstance(value, (jax.Array, np.ndarray)):
@@ -98,11 +94,7 @@ def check_non_negative(value: Leaf, name: str) -> None:
 
 
 def check_in_unit_interval(value: Leaf, name: str) -> None:
-    """Check that the values of a parameter are in [0, 1]; traced values are accepted.
-
-    Raises:
-        ValueError: If a value is below 0, above 1 or NaN, or a prior has draws outside of [0, 1].
-    """
+    """Check that the values of a parameter are in [0, 1]; traced values are accepted."""
     if is_prior(value):
         check_prior_support(value, name, high=1.0)
     if isinstance(value, (jax.Array, np.ndarray)):
@@ -110,11 +102,7 @@ def check_in_unit_interval(value: Leaf, name: str) -> None:
 
 
 def scalar(value: Array, name: str) -> Array:
-    """Return a parameter that must be one number, after checking that it is.
-
-    Raises:
-        ValueError: If `value` is not a scalar.
-    """
+    """Return a parameter that must be one number, after checking that it is."""
     if value.ndim == 0:
         return value
     raise ValueError(f"`{name}` must be one number, got shape {value.shape}; {_NO_DRAWS}")
@@ -122,14 +110,6 @@ def scalar(value: Array, name: str) -> Array:
 
 def per_feature(value: Array, name: str, num_features: int) -> Array:
     """Return a parameter that is one number, or one per feature, after checking its shape against the shape of a point.
-
-    Args:
-        value: The parameter.
-        name: Its name, for the message.
-        num_features: d, the length of a point.
-
-    Returns:
-        `value`, of shape () or (d,).
 
     Raises:
         ValueError: If the shape is neither () nor (d,).

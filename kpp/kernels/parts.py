@@ -37,11 +37,7 @@ def as_kernel(kernel: object, name: str = "kernel") -> AbstractKernel:
 
 
 def check_kernel_fields(module: eqx.Module) -> None:
-    """Check that the fields called ``kernel`` or ``..._kernel`` hold a kernel, a tuple of kernels, or None.
-
-    Raises:
-        TypeError: If one holds anything else.
-    """
+    """Check that the fields called ``kernel`` or ``..._kernel`` hold a kernel, a tuple of kernels, or None."""
     for field in dataclasses.fields(module):  # type: ignore[arg-type]
         value = getattr(module, field.name, None)
         if (field.name == "kernel" or field.name.endswith("_kernel")) and value is not None:
@@ -50,12 +46,7 @@ def check_kernel_fields(module: eqx.Module) -> None:
 
 
 def features_of_product(kernels: Iterable[AbstractKernel], xs: Iterable[Points]) -> Float[Array, "n q"] | None:
-    """Return features of a product of kernels if all have finitely many: all products of a feature of each.
-
-    Args:
-        kernels: The kernels.
-        xs: n points for each of them.
-    """
+    """Return features of a product of kernels if all have finitely many: all products of a feature of each."""
     found = [kernel.finite_features(x) for kernel, x in zip(kernels, xs, strict=True)]
     known = [features for features in found if features is not None]
     if len(known) < len(found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -35,10 +36,7 @@ def explain_blocks(
     layout = Layout.of(first)
     shared_task, shared_layout = (delayed(thing, traverse=False) for thing in (task, layout))
     parts: list[dict[str, Any]] = [{name: da.from_array(first[name].values, chunks=-1) for name in _with_rows(layout)}]
-    places = zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True)
-    for number, (piece, start, length) in enumerate(places):
-        if number == 0:
-            continue
+    for number, (piece, start, length) in enumerate(itertools.islice(blocks.places, 1, None), 1):
         arrays = delayed(_arrays)(shared_task, shared_layout, piece, number, start, length, blocks.size)
         parts.append(
             {

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,11 @@ class Blocks:
     def starts(self) -> list[int]:
         """The position of the first row of each block."""
         return [0, *itertools.accumulate(self.lengths[:-1])]
+
+    @property
+    def places(self) -> Iterator[tuple[Any, int, int]]:
+        """Each block with the position of its first row and the number of its rows."""
+        return zip(self.pieces, self.starts, self.lengths, strict=True)
 
 
 def is_chunked(x: object) -> bool:
@@ -135,7 +140,7 @@ def _cut(blocks: Blocks, size: int) -> Blocks:
     for start in range(0, blocks.num_rows, size):
         stop = min(start + size, blocks.num_rows)
         parts, cuts = [], []
-        for piece, first, length in zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True):
+        for piece, first, length in blocks.places:
             low, high = max(start - first, 0), min(stop - first, length)
             if low < high:
                 parts.append(piece)
@@ -153,13 +158,7 @@ def _join(parts: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> Any:
 
 
 def refuse_bad_rows(block: Any, columns: Sequence[str] | None, start: int) -> None:
-    """Raise ValueError for the first missing or infinite number of a block, with its row and column.
-
-    Args:
-        block: The rows: an array, or a pandas data frame.
-        columns: The columns of a data frame that are read; None for all.
-        start: The position of the first row of the block in the whole table.
-    """
+    """Raise ValueError for the first missing or infinite number of a block, with its row and column."""
     if hasattr(block, "columns"):
         names = [name for name in block.columns if columns is None or name in columns]
         bad = np.stack([_is_bad(block[name]) for name in names], axis=1)

@@ -39,11 +39,6 @@ class Layout:
     def arrays(self, dataset: xr.Dataset, length: int, where: str) -> dict[str, np.ndarray]:
         """Return the arrays of a block that have rows, cut to its length.
 
-        Args:
-            dataset: The dataset of the block, which may have been filled up with more rows.
-            length: The number of its own rows.
-            where: The block, for messages.
-
         Raises:
             ValueError: If the block does not fit the first one.
         """

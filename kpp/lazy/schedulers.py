@@ -31,11 +31,6 @@ def is_dask_chosen() -> bool:
 def complete_all(tasks: Sequence[Any], notice: Callable[[int], object], if_gone: str) -> list[Any]:
     """Compute delayed tasks, call `notice` with 1 after each, and return their results in order.
 
-    Args:
-        tasks: The tasks.
-        notice: The function to call.
-        if_gone: What the user should know if the scheduler is gone.
-
     Raises:
         RuntimeError: If the scheduler is gone.
     """

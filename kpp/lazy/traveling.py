@@ -29,9 +29,6 @@ class TravelingFunction:
     def pack(self, what: str) -> TravelingFunction:
         """Turn the function into bytes now, and return this object.
 
-        Args:
-            what: The function in the message.
-
         Raises:
             TypeError: If that is not possible.
         """

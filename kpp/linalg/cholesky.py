@@ -80,14 +80,6 @@ def check_factor(
 ) -> Float[Array, "n n"]:
     """Return a Cholesky factor, or raise FactorizationError if it is concrete and not finite.
 
-    Args:
-        factor: The factor, of shape (n, n).
-        matrix: The matrix it came from, for its condition number.
-        what: What the matrix is, for the message.
-
-    Returns:
-        `factor`.
-
     Raises:
         FactorizationError: If `factor` is concrete and holds NaN or infinity.
     """
@@ -111,12 +103,6 @@ def cho_inverse(factor: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
 
     :math:`M = L^{-1}` and :math:`M^\top M` are formed by blocks, so that the work is in matrix products that skip the
     zeros; at n = 442 this takes under half the time of two triangular solves against the identity.
-
-    Args:
-        factor: The lower factor L, of shape (n, n).
-
-    Returns:
-        The symmetric inverse, of shape (n, n).
     """
     factor = jnp.asarray(factor)
     return _gram_lower(invert_lower(factor), _block_size(factor))
@@ -127,10 +113,6 @@ def whitener(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix")
 
     It whitens: :math:`R A R^\top = I` and :math:`A^{-1} = R^\top R`. With many right-hand sides, products with R take
     much less time than triangular solves.
-
-    Args:
-        matrix: A, of shape (n, n).
-        what: What the matrix is, for the message.
 
     Returns:
         R, lower triangular, of shape (n, n). In traced code it is NaN where the factorization failed.
@@ -151,11 +133,6 @@ def whiten(
     .. math:: dR = -\Lambda R, \qquad dW = dB\, R^\top - W \Lambda^\top, \qquad \Lambda = \mathrm{low}(R\, dA\, R^\top),
 
     where low keeps the lower triangle and half of the diagonal.
-
-    Args:
-        matrix: A, symmetric positive definite, of shape (n, n).
-        rows: B, of shape (p, n).
-        what: What A is, for the message.
 
     Returns:
         The `whitener` R of A, of shape (n, n), and W, of shape (p, n). In traced code they are NaN where the

@@ -118,12 +118,6 @@ def solve_by_conjugate_gradients(
 
     Each derivative is the solution of a further system with the matrix.
 
-    Args:
-        multiply: The product of A with columns; its closure may hold what is differentiated.
-        right: b, (n, k).
-        tolerance: As for `conjugate_gradients`.
-        max_steps: As for `conjugate_gradients`.
-
     Returns:
         The solutions, (n, k); NaN if the iterations did not converge.
     """

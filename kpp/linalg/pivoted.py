@@ -44,10 +44,6 @@ def pivoted_cholesky(matrix: Float[Array, "n n"], rank: int) -> Float[Array, "n 
     Each pivot is the row with the largest diagonal element that is left, as in a Cholesky factorization with complete
     pivoting, which stops after r columns. The error is positive semi-definite; its diagonal is what is left.
 
-    Args:
-        matrix: A, symmetric positive semi-definite, (n, n).
-        rank: The number r of columns, at most n.
-
     Returns:
         G, (n, r). Once the largest element left is below 1e-12 of the mean diagonal, the other columns are 0.
 
@@ -65,10 +61,6 @@ def pivoted_whitener(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel 
 
     R is the inverse of the lower factor of A, or, if a pivot of this factor is a rounding error, the inverse of the
     factor of the r rows and columns that are pivots. In the derivative the pivots are constant.
-
-    Args:
-        matrix: A, of shape (n, n).
-        what: What the matrix is, for the message.
 
     Returns:
         R, of shape (n, n). In traced code it is NaN where A has negative eigenvalues.

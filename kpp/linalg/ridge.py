@@ -61,12 +61,6 @@ class AbstractRidge(eqx.Module):
         r"""Return the residual of each row's value, predicted by the ridge regression on all other rows.
 
         .. math:: v_i - \hat v^{(-i)}_i = \frac{(C^{-1} v)_i}{(C^{-1})_{ii}}
-
-        Args:
-            values: v, one value per row, (n,), or several, (n, k).
-
-        Returns:
-            The residuals, of the shape of `values`.
         """
 
     @abc.abstractmethod
@@ -74,12 +68,6 @@ class AbstractRidge(eqx.Module):
         r"""Return the squared norm of the leave-one-out residual of each element of a Hilbert space.
 
         .. math:: \frac{(C^{-1} G C^{-1})_{ii}}{(C^{-1})_{ii}^2}
-
-        Args:
-            elements: One element per row, by their Gram matrix G.
-
-        Returns:
-            The squared norms, (n,).
         """
 
 
@@ -110,9 +98,6 @@ class DenseRidge(AbstractRidge):
             ridge: c, at least 0.
             multiplicity: r, (n,); None if each row counts once.
             what: What C is, for the message.
-
-        Returns:
-            The system.
 
         Raises:
             kpp.linalg.FactorizationError: If C is concrete and not positive definite.
@@ -190,9 +175,6 @@ class FeatureRidge(AbstractRidge):
             ridge: c, at least 0; solutions and determinants need a positive one.
             multiplicity: r, (n,); None if each row counts once.
             what: What M is, for the message.
-
-        Returns:
-            The system.
 
         Raises:
             kpp.linalg.FactorizationError: If M is concrete and not positive definite.

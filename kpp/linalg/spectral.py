@@ -19,9 +19,6 @@ def positive_part(matrix: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
 
     The derivative is finite for equal eigenvalues too, unlike that of the eigenvectors.
 
-    Args:
-        matrix: M, symmetric, (n, n).
-
     Returns:
         The nearest positive semi-definite matrix in the Frobenius norm, (n, n).
 

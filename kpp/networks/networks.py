@@ -122,9 +122,6 @@ def train(
         progress: Whether to show a bar, after one second.
         label: The text in front of the bar.
 
-    Returns:
-        The trained network and its losses.
-
     Raises:
         ValueError: If an option is out of range, rows do not agree, or the loss is not finite at the end.
     """
@@ -186,8 +183,8 @@ def train_ensemble(
     rows = _rows(rows, members, _leading(jax.tree.leaves(data), "data"))
     steps = math.ceil(rows.shape[1] / batch_size)
     keys = jax.random.split(rng_key, members)
-    state = (arrays, _moments(arrays), jnp.asarray(np.zeros((members, num_epochs)), jnp.result_type(float)))
     rates = jnp.asarray([learning_rate, l2], jnp.result_type(float))
+    state = (arrays, _moments(arrays, rates), jnp.asarray(np.zeros((members, num_epochs)), jnp.result_type(float)))
     chunk = math.ceil(num_epochs / _STEPS)
     with progress_bar(num_epochs, label, unit="epoch", show=progress) as bar:
         for first in range(0, num_epochs, chunk):
@@ -243,15 +240,17 @@ def _only_member(networks: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, networks)
 
 
-def _adam() -> Any:
+def _adam(rates: Array, total: int) -> Any:
+    """Return Adam on the loss with the penalty; its step size falls to 0 along half a cosine."""
     import optax  # loaded on use
 
-    return optax.scale_by_adam()
+    penalty = optax.add_decayed_weights(rates[1], lambda tree: jax.tree.map(lambda leaf: leaf.ndim >= 2, tree))
+    return optax.chain(penalty, optax.adam(optax.cosine_decay_schedule(rates[0], total)))
 
 
 @jax.jit
-def _moments(arrays: PyTree) -> PyTree:
-    return jax.vmap(_adam().init)(arrays)
+def _moments(arrays: PyTree, rates: Array) -> PyTree:
+    return jax.vmap(_adam(rates, 1).init)(arrays)
 
 
 @eqx.filter_jit
@@ -267,15 +266,21 @@ def _run_epochs(
     steps: int,
 ) -> Any:
     """Train every member for some epochs, from the first of two numbers up to and excluding the second."""
-    total = state[2].shape[1] * steps
+    adam = _adam(rates, state[2].shape[1] * steps)
 
     def member(state: PyTree, rest: PyTree, rows: Array, key: Array) -> Any:
+        def step(carry: PyTree, index: Array) -> Any:
+            arrays, moments = carry
+            batch = jax.tree.map(lambda leaf: leaf[index], data)
+            value, gradient = jax.value_and_grad(lambda arrays: loss(eqx.combine(arrays, rest), batch))(arrays)
+            updates, moments = adam.update(gradient, moments, arrays)
+            moved = eqx.apply_updates(arrays, updates), moments
+            return jax.tree.map(lambda new, old: new.astype(old.dtype), moved, carry), value
+
         def epoch(number: Array, state: PyTree) -> Any:
             arrays, moments, losses = state
             batches = _batches(jax.random.fold_in(key, number), rows, steps)
-            step = _make_step(rest, loss, data, rates, total)
-            counts = number * steps + jnp.arange(steps)
-            (arrays, moments), values = jax.lax.scan(step, (arrays, moments), (counts, batches))
+            (arrays, moments), values = jax.lax.scan(step, (arrays, moments), batches)
             return arrays, moments, losses.at[number].set(values.mean())
 
         return jax.lax.fori_loop(epochs[0], epochs[1], epoch, state)
@@ -288,23 +293,3 @@ def _batches(key: RngKey, rows: Array, steps: int) -> Array:
     shuffled = jax.random.permutation(key, rows)
     missing = -rows.shape[0] % steps
     return jnp.concatenate([shuffled, shuffled[:missing]]).reshape(steps, -1)
-
-
-def _make_step(rest: PyTree, loss: Callable[..., Array], data: PyTree, rates: Array, total: int) -> Callable[..., Any]:
-    """Return one step of Adam, for `jax.lax.scan` over its count and its batch of rows."""
-
-    def objective(arrays: PyTree, batch: PyTree) -> Any:
-        value = loss(eqx.combine(arrays, rest), batch)
-        weights = [leaf for leaf in jax.tree.leaves(arrays) if leaf.ndim >= 2]
-        return value + 0.5 * rates[1] * sum(jnp.sum(weight**2) for weight in weights), value
-
-    def step(carry: PyTree, inputs: PyTree) -> Any:
-        (arrays, moments), (count, index) = carry, inputs
-        batch = jax.tree.map(lambda leaf: leaf[index], data)
-        gradient, value = jax.grad(objective, has_aux=True)(arrays, batch)
-        direction, moments = _adam().update(gradient, moments)
-        rate = 0.5 * rates[0] * (1 + jnp.cos(jnp.pi * count / total))
-        moved = jax.tree.map(lambda leaf, d: (leaf - rate * d).astype(leaf.dtype), arrays, direction)
-        return (moved, moments), value
-
-    return step

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from kpp import linalg
 from kpp.gp.distributions import GaussianProcessMarginal
-from kpp.gp.gaussian import gaussian_loo_by_factor, student_t_loo_by_factor
+from kpp.gp.gaussian_laws import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.inference.base import NumpyroModel
 from kpp.inference.fit.draws import draw_map, flatten_draws, unflatten_draws
 from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, require_known
@@ -28,12 +28,7 @@ _KNOWN = f"{', '.join(cls.__name__ for cls in (*_WITH_FACTOR, *_WITH_COVARIANCE)
 
 
 def add_pointwise(
-    idata: Any,
-    numpyro_model: NumpyroModel,
-    samples: object = None,
-    *,
-    data: Mapping[str, Any],
-    site: str | None = None,
+    idata: Any, numpyro_model: NumpyroModel, samples: object = None, *, data: Mapping[str, Any], site: str | None = None
 ) -> Any:
     r"""Return an ArviZ object with pointwise log likelihoods of a multivariate normal site, so that it counts n rows.
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import is_concrete, positive
-from kpp.gp.gaussian import gaussian_loo_by_factor, student_t_loo_by_factor
+from kpp.gp.gaussian_laws import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.typing import AnyArray
 
 
@@ -48,10 +48,7 @@ def gaussian(y: AnyArray, mean: AnyArray | float, covariance: AnyArray) -> Float
 
 
 def student_t(
-    y: AnyArray,
-    degrees_of_freedom: AnyArray | float,
-    mean: AnyArray | float,
-    scale_matrix: AnyArray,
+    y: AnyArray, degrees_of_freedom: AnyArray | float, mean: AnyArray | float, scale_matrix: AnyArray
 ) -> Float[Array, "*batch n"]:
     r"""Return the leave-one-out log densities of a multivariate Student-t vector.
 

@@ -100,12 +100,7 @@ class _replayed(Messenger):
 
 
 def describe_sites(numpyro_model: NumpyroModel, data: Mapping[str, Any]) -> dict[str, Site]:
-    """Return the sites of a model, parameters included, without computing any value.
-
-    Args:
-        numpyro_model: The model function.
-        data: Its arguments by name.
-    """
+    """Return the sites of a model, parameters included, without computing any value."""
     arrays, others = eqx.partition(as_leaves(data), eqx.is_array)
 
     def run(**arguments: Any) -> None:
@@ -128,12 +123,6 @@ def require_known(
     result: Callable[[Unknown], PyTree], sites: Mapping[str, Site], draws: Mapping[str, Array], what: str
 ) -> None:
     """Raise ValueError if a result depends on sites whose values are not known; nothing is computed.
-
-    Args:
-        result: Computes the result from the stand-ins for unknown values.
-        sites: The sites of the model.
-        draws: The known draws by site, (chain, draw, *shape).
-        what: What the result is, for the message.
 
     Raises:
         ValueError: The message names the sites, and tells those without draws from those with a value per row.

@@ -125,9 +125,6 @@ def posterior_function(
         feature_names: The names of the d features; by default the columns of data frames in `data`, the names of
             arguments (n,), and ``x0, x1, ...`` for an argument ``x`` of shape (n, k).
 
-    Returns:
-        The function.
-
     Raises:
         TypeError: If `posterior` is of an unknown type.
         ValueError: If the model has no such site; if the site depends on latent sites that `posterior` lacks, or whose

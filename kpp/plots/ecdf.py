@@ -30,9 +30,6 @@ def rank_ecdf(ranks: xr.Dataset, *, probability: float = 0.95, ax: Axes | None =
         probability: The probability of the band.
         ax: Where to draw; a new figure by default.
 
-    Returns:
-        The axis.
-
     Raises:
         ValueError: If the dimension or the attribute is missing, or the probability is not between 0 and 1.
     """

@@ -26,9 +26,6 @@ def forest(
         intervals: Bounds ([instance,] feature, bound) from `credible_interval`.
         max_features: How many rows, the features with the largest contributions; the others are left out.
         ax: Where to draw; a new figure by default.
-
-    Returns:
-        The axis.
     """
     if "instance" not in values.dims:
         values = values.expand_dims("instance")

@@ -36,9 +36,6 @@ def causal_graph(
         labels: Labels that replace the names of some nodes.
         ax: Where to draw; a new figure by default.
 
-    Returns:
-        The axis.
-
     Raises:
         ValueError: If the graph has no nodes.
         UnknownNodeError: If `highlight` or `labels` holds a name that is not a node of the graph.

@@ -59,11 +59,7 @@ def credible_interval(
 
 
 def check_probability(probability: float, kind: str) -> None:
-    """Check that a probability is inside (0, 1) and that the kind of interval is known.
-
-    Raises:
-        ValueError: If one of them is invalid; the message shows the argument and its value.
-    """
+    """Check that a probability is inside (0, 1) and that the kind of interval is known."""
     between(probability, "probability", 0.0, 1.0, ends=False)
     if kind not in ("eti", "hdi"):
         raise ValueError(f"`kind` must be 'eti' (equal-tailed) or 'hdi' (highest density), got {kind!r}")

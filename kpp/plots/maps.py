@@ -34,9 +34,6 @@ def field(
         label: The label of the color scale; by default the field's name and units.
         ax: Where to draw; a new figure by default.
 
-    Returns:
-        The axis.
-
     Raises:
         ValueError: If the field does not have two dimensions, or all its values are missing.
     """

@@ -25,9 +25,6 @@ def regret(values: xr.DataArray, *, spread: str = "sd", ax: Axes | None = None) 
             their mean. One replication has no band.
         ax: The axis; by default that of a new figure.
 
-    Returns:
-        The axis.
-
     Raises:
         ValueError: If the dims differ from these or `spread` is unknown.
     """

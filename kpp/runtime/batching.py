@@ -110,13 +110,7 @@ def even_size(num_rows: int, largest: int) -> int:
 
 
 def map_blocks(
-    f: Callable[[PyTree], PyTree],
-    rows: PyTree,
-    size: int,
-    *,
-    axis: int = 0,
-    bar: tqdm | None = None,
-    threads: int = 1,
+    f: Callable[[PyTree], PyTree], rows: PyTree, size: int, *, axis: int = 0, bar: tqdm | None = None, threads: int = 1
 ) -> PyTree:
     """Call a function for each block of rows, and join the results.
 
@@ -246,12 +240,7 @@ def _join(parts: list[PyTree], axis: int, count: int) -> PyTree:
 
 
 def filled_chunks(rows: Shaped[np.ndarray, "n d"], size: int) -> Iterator[Shaped[np.ndarray, "k d"]]:
-    """Yield rows in chunks of `size`, the last filled up to a power of two with copies of its last row.
-
-    Args:
-        rows: The rows, (n, d), at least one.
-        size: The largest number of rows in a chunk.
-    """
+    """Yield rows in chunks of `size`, the last filled up to a power of two with copies of its last row."""
     for start in range(0, len(rows), size):
         chunk = rows[start : start + size]
         filled = min(size, 1 << (len(chunk) - 1).bit_length())
@@ -319,16 +308,7 @@ def split_rows(x: Shaped[Array, "n *rest"], size: int) -> Shaped[Array, "chunks 
 
 
 def map_rows(f: Callable[[PyTree], PyTree], x: PyTree, size: int) -> PyTree:
-    """Apply a function of rows, whose results lead with the same rows, to `size` rows at a time.
-
-    Args:
-        f: The function, which JAX can trace.
-        x: An array (n, ...), or a pytree of such arrays.
-        size: How many rows are worked on at once.
-
-    Returns:
-        The results, (n, ...), or a pytree of such arrays.
-    """
+    """Apply a function of rows, whose results lead with the same rows, to `size` rows at a time."""
     num_rows = jax.tree.leaves(x)[0].shape[0]
     values = jax.lax.map(f, jax.tree.map(lambda leaf: split_rows(leaf, size), x))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_rows], values)

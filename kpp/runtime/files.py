@@ -36,9 +36,6 @@ def replace_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
     If the block raises an error, `path` is unchanged and the temporary file is deleted. If the process is killed, the
     next one that writes `path` deletes the temporary file.
 
-    Args:
-        path: The file to write or to replace.
-
     Yields:
         A path in the same folder, so that the renaming is atomic.
 

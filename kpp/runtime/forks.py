@@ -24,11 +24,7 @@ def watch_forks() -> None:
 
 
 def refuse_forked_process() -> None:
-    """Raise an error in a process that was forked after JAX had started.
-
-    Raises:
-        RuntimeError: With the ways to start processes that can compute.
-    """
+    """Raise an error in a process that was forked after JAX had started."""
     if _is_forked:
         raise RuntimeError(
             "this process was forked after JAX had started, so its computations may wait forever; start processes with "

@@ -81,12 +81,6 @@ def check_count(value: int, name: str, numbers: int) -> None:
 def check_matrices(number: int, size: int, what: str, advice: str = "use fewer rows") -> None:
     """Raise an error if some matrices of n * n numbers do not fit into memory.
 
-    Args:
-        number: How many there are at least at the same time.
-        size: n.
-        what: What needs them.
-        advice: What to do instead.
-
     Raises:
         ValueError: If the memory is known and too small.
     """

@@ -29,9 +29,6 @@ def release_programs() -> bool:
     """Release all compiled programs if the process has used half of the mapped regions that it may have.
 
     The regions are counted after every 100 compilations. On systems other than Linux nothing is released.
-
-    Returns:
-        Whether programs were released.
     """
     global _compiled
     with _lock:

@@ -21,30 +21,15 @@ def numpy_generator(rng_key: RngKey) -> np.random.Generator:
     """Return a generator of NumPy that is determined by a key, for numbers outside of compiled programs.
 
     It compiles nothing, where JAX compiles a program for every shape.
-
-    Args:
-        rng_key: A JAX random key.
     """
     return np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
 
 
 def standard_normal(rng_key: RngKey, shape: tuple[int, ...], dtype: DTypeLike = float) -> Float[Array, "*shape"]:
-    """Return the standard normal numbers of `jax.random.normal`.
-
-    Args:
-        rng_key: A JAX random key.
-        shape: The shape of the result.
-        dtype: The float type; a `float` is the default float of JAX.
-    """
+    """Return the standard normal numbers of `jax.random.normal`; a dtype `float` is the default float of JAX."""
     return jax.random.normal(rng_key, (math.prod(shape),), dtype).reshape(shape)
 
 
 def uniform(rng_key: RngKey, shape: tuple[int, ...], dtype: DTypeLike = float) -> Float[Array, "*shape"]:
-    """Return the numbers between 0 and 1 of `jax.random.uniform`.
-
-    Args:
-        rng_key: A JAX random key.
-        shape: The shape of the result.
-        dtype: The float type; a `float` is the default float of JAX.
-    """
+    """Return the numbers between 0 and 1 of `jax.random.uniform`; a dtype `float` is the default float of JAX."""
     return jax.random.uniform(rng_key, (math.prod(shape),), dtype).reshape(shape)

@@ -128,9 +128,6 @@ def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads:
         f: The function; it can be called in several threads at once.
         tasks: Its arguments.
         threads: The largest number of threads; with 1, and in a thread of another such call, the calls are made here.
-
-    Returns:
-        The results.
     """
     tasks = list(tasks)
     if threads == 1 or len(tasks) < 2 or is_alone_in_thread():

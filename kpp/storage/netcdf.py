@@ -100,10 +100,6 @@ def read_attrs(path: str | os.PathLike[str]) -> dict[str, Any]:
 def complete(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Convert the errors of reading parts that a file lacks, or that do not fit together, into a ValueError.
 
-    Args:
-        path: The file.
-        what: What the file should hold, for the message: "a saved fit".
-
     Raises:
         ValueError: In place of other errors of the block; it names the file.
     """

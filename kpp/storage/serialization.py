@@ -44,9 +44,6 @@ def data_class(cls: _Class) -> _Class:
 
     Args:
         cls: A dataclass that is not registered by a plugin or looked up by name.
-
-    Returns:
-        The class.
     """
     _DATA[cls.__name__] = cls
     return cls
@@ -57,9 +54,6 @@ def written_as_text(write: Callable[[Any], str]) -> Callable[[_Class], _Class]:
 
     Args:
         write: Returns the text of an instance, which describes it completely.
-
-    Returns:
-        A decorator of the class.
     """
 
     def remember(cls: _Class) -> _Class:
@@ -91,9 +85,6 @@ def from_spec(spec: object, kind: str) -> Any:
     Args:
         spec: A mapping with the name under "name" and the fields by their names.
         kind: The kind of object, in which the name is looked up: one of `kpp.registry.KINDS`, such as "kernels".
-
-    Returns:
-        The object.
 
     Raises:
         ValueError: If a name is not registered, a field is unknown or missing, or the class rejects a value.

@@ -8,8 +8,8 @@ kpp's own tests run them over all registered classes. A plugin runs them in its 
     def test_conformance(check):
         check()
 
-The examples to check come from the classmethod `examples` of each class; `check_kernel(kernel, x)` and the similar
-functions check one example of your own.
+The examples to check come from the classmethod `examples` of each class. `check_kernel(kernel, x)` and the similar
+functions check one example of your own, and raise an AssertionError that names all laws that do not hold.
 """
 
 from kpp.foundation.arguments import guard_exports as _guard_exports

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 
 import click
 from click.testing import CliRunner
+
+from kpp.testing.compare import laws_in
 
 
 def has_a_help_text(command: click.Command) -> None:
@@ -34,6 +35,9 @@ def imports_no_jax_before_it_runs(command: click.Command) -> None:
     assert done.stdout.split() == ["False"], f"{modules} import JAX; import it in the function of the command"
 
 
+LAWS = laws_in(globals())
+
+
 def _all(command: click.Command) -> list[click.Command]:
     """Return a command and the commands of a group."""
     inner = command.commands.values() if isinstance(command, click.Group) else ()
@@ -44,8 +48,3 @@ def _words(command: click.Command) -> list[list[str]]:
     """Return the words that call a command and the commands of a group."""
     inner = command.commands.items() if isinstance(command, click.Group) else ()
     return [[], *([name, *words] for name, each in inner for words in _words(each))]
-
-
-def command_checks(command: object = None) -> tuple[Callable[[click.Command], None], ...]:
-    """Return the checks that apply to a command: all."""
-    return (has_a_help_text, refuses_unknown_options, imports_no_jax_before_it_runs)

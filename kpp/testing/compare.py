@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -13,6 +14,12 @@ from jaxtyping import PyTree
 
 from kpp import registry
 from kpp.storage import serialization
+
+
+def laws_in(namespace: Mapping[str, Any]) -> tuple[Callable[..., None], ...]:
+    """Return the public functions that a module has defined so far, in order: the laws that it checks."""
+    found = [value for name, value in namespace.items() if inspect.isfunction(value) and not name.startswith("_")]
+    return tuple(function for function in found if function.__module__ == namespace["__name__"])
 
 
 def tolerance(dtype: DTypeLike) -> float:

@@ -6,7 +6,6 @@ library at x; `covariance` is None for a model that is not a Gaussian process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,14 @@ from jax.typing import ArrayLike
 from kpp.conversion import AbstractConverter
 from kpp.functions import RKHSFunction
 from kpp.posteriors import GPPosterior
-from kpp.testing.compare import assert_close, assert_raises
+from kpp.testing.compare import assert_close, assert_raises, laws_in
 
 # The tolerance of a law in float64, relative to the largest value, in units of `kpp.testing.compare.tolerance`, 1e-12.
 _FACTOR = 10_000
 
 
-def derives_from_the_abstract_class(
-    converter: object, model: object, x: object, mean: object, covariance: object
-) -> None:
-    """A converter is an instance of AbstractConverter, of a class that needs no arguments."""
-    assert isinstance(converter, AbstractConverter), (
-        f"{type(converter).__name__} does not derive from AbstractConverter"
-    )
+def needs_no_arguments(converter: object, model: object, x: object, mean: object, covariance: object) -> None:
+    """The class of a converter can be built without arguments."""
     try:
         type(converter)()
     except TypeError as error:
@@ -77,22 +71,4 @@ def refuses_other_classes(
     assert_raises(TypeError, lambda: converter.rkhs_function(object()), "a plain object as a function")
 
 
-_CHECKS = (
-    derives_from_the_abstract_class,
-    function_predicts_as_the_model,
-    posterior_is_the_models_own,
-    has_posterior_tells_the_truth,
-    refuses_other_classes,
-)
-
-
-def converter_checks(cls: type = AbstractConverter) -> tuple[Callable[..., None], ...]:
-    """Return the checks that apply to converters of a class.
-
-    Args:
-        cls: The class.
-
-    Returns:
-        Functions of (converter, model, x, mean, covariance).
-    """
-    return _CHECKS
+LAWS = laws_in(globals())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,14 +10,7 @@ from jaxtyping import PyTree
 
 from kpp.embeddings import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.functions import RKHSFunction
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
-
-
-def derives_from_the_abstract_class(embedding: object, query: object) -> None:
-    """An embedding is an instance of AbstractEmbedding."""
-    assert isinstance(embedding, AbstractEmbedding), (
-        f"{type(embedding).__name__} does not derive from AbstractEmbedding"
-    )
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, rows, spec_copy
 
 
 def weights_have_one_column_a_query(embedding: AbstractEmbedding, query: PyTree) -> None:
@@ -113,31 +104,7 @@ def survives_the_round_trip_through_a_spec(embedding: AbstractEmbedding, query: 
         assert_close(copy.weights(query), weights, "the weights of the copy and of the embedding", 10)
 
 
-_CHECKS = (
-    derives_from_the_abstract_class,
-    weights_have_one_column_a_query,
-    queries_are_independent,
-    evaluates_by_its_weights,
-    expectation_of_a_section_is_the_value,
-    expectation_of_values_is_the_weighted_sum,
-    inner_products_agree_with_evaluation,
-    distance_to_itself_is_zero,
-    jit_changes_nothing,
-    survives_the_round_trip_as_a_pytree,
-    survives_the_round_trip_through_a_spec,
-)
-
-
-def embedding_checks(cls: type = AbstractEmbedding) -> tuple[Any, ...]:
-    """Return the checks that apply to embeddings of a class.
-
-    Args:
-        cls: The class.
-
-    Returns:
-        Functions of (embedding, query).
-    """
-    return _CHECKS
+LAWS = laws_in(globals())
 
 
 def _num_rows(batch: PyTree) -> int:

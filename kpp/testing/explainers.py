@@ -15,19 +15,12 @@ from jax.typing import ArrayLike
 from kpp.explanations import AbstractExplainer, DrawFunction, Explanation, resolve
 from kpp.explanations.toolkit import Requirement
 from kpp.functions import RKHSFunction
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, spec_copy
 
 _SAMPLE_DIMS = ("chain", "draw")
 
 # Several checks use the same explanation. Its example is kept as well: the `id` of a deleted object can be used again.
 _explanations: dict[tuple[int, ...], tuple[tuple[object, ...], Explanation]] = {}
-
-
-def derives_from_the_abstract_class(explainer: object, predictor: object, x: object) -> None:
-    """An explainer is an instance of AbstractExplainer."""
-    assert isinstance(explainer, AbstractExplainer), (
-        f"{type(explainer).__name__} does not derive from AbstractExplainer"
-    )
 
 
 def declares_what_it_needs(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
@@ -165,34 +158,7 @@ def survives_the_round_trip_through_a_spec(explainer: AbstractExplainer, predict
         assert_close(second.values.values, first.values.values, "values of the copy and of the explainer", factor=100)
 
 
-_CHECKS = (
-    derives_from_the_abstract_class,
-    declares_what_it_needs,
-    returns_an_explanation,
-    predictions_are_the_predictors,
-    explains_functions_with_draws,
-    additive,
-    instances_are_independent,
-    same_key_same_explanation,
-    records_how_it_was_made,
-    takes_feature_names_from_a_data_frame,
-    refuses_a_wrong_predictor,
-    refuses_bad_points,
-    survives_the_round_trip_as_a_pytree,
-    survives_the_round_trip_through_a_spec,
-)
-
-
-def explainer_checks(cls: type = AbstractExplainer) -> tuple[Any, ...]:
-    """Return the checks that apply to explainers of a class.
-
-    Args:
-        cls: The class.
-
-    Returns:
-        Functions of (explainer, predictor, x).
-    """
-    return _CHECKS
+LAWS = laws_in(globals())
 
 
 def _with_draws(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> Any:

@@ -16,7 +16,7 @@ from numpyro.infer.util import log_density
 from kpp.inference import AbstractInference, Posterior, inspect_sites
 from kpp.inference.toolkit import describe_inference, rebuild_inference
 from kpp.storage.serialization import to_spec
-from kpp.testing.compare import assert_raises, spec_copy
+from kpp.testing.compare import assert_raises, laws_in, spec_copy
 
 Model = Callable[..., Any]
 Data = dict[str, Any]
@@ -27,13 +27,6 @@ _SHOWN = 10  # draws whose density is computed
 
 # Several checks use the same run. Its example is kept as well: the `id` of a deleted object can be used again.
 _runs: dict[tuple[int, ...], tuple[tuple[object, ...], Posterior]] = {}
-
-
-def derives_from_the_abstract_class(inference: object, model: Model, data: Data) -> None:
-    """An inference is an instance of AbstractInference."""
-    assert isinstance(inference, AbstractInference), (
-        f"{type(inference).__name__} does not derive from AbstractInference"
-    )
 
 
 def draws_all_sites(inference: AbstractInference, model: Model, data: Data) -> None:
@@ -142,32 +135,7 @@ def refuses_a_wrong_key(inference: AbstractInference, model: Model, data: Data) 
     assert "`rng_key`" in message, f"the message does not name `rng_key`: {message}"
 
 
-_CHECKS = (
-    derives_from_the_abstract_class,
-    draws_all_sites,
-    draws_are_in_the_support,
-    draws_fit_the_data,
-    same_key_same_draws,
-    diagnostics_have_named_axes,
-    records_what_ran,
-    needs_no_latent_sites,
-    continues_from_its_state,
-    is_saved_with_a_fit,
-    survives_the_round_trip_through_a_spec,
-    refuses_a_wrong_key,
-)
-
-
-def inference_checks(cls: type = AbstractInference) -> tuple[Any, ...]:
-    """Return the checks that apply to inferences of a class.
-
-    Args:
-        cls: The class.
-
-    Returns:
-        Functions of (inference, numpyro_model, data).
-    """
-    return _CHECKS
+LAWS = laws_in(globals())
 
 
 def _without_latents(y: jax.Array) -> None:

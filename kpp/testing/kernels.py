@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.priors import prior_sites, sample
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, rows, spec_copy
 from kpp.typing import Leaf
 
 _STEP = 1e-6
@@ -46,11 +46,6 @@ def _total(kernel_and_points: tuple[AbstractKernel, PyTree]) -> jax.Array:
     matrix = kernel(x, x)
     weights = np.cos(np.arange(matrix.size)).reshape(matrix.shape).astype(matrix.dtype)
     return jnp.sum(weights * matrix) + jnp.sum(weights[0] * kernel.diagonal(x))
-
-
-def derives_from_the_abstract_class(kernel: object, x: object) -> None:
-    """A kernel is an instance of AbstractKernel."""
-    assert isinstance(kernel, AbstractKernel), f"{type(kernel).__name__} does not derive from AbstractKernel"
 
 
 def evaluates_to_a_scalar(kernel: AbstractKernel, x: PyTree) -> None:
@@ -279,6 +274,9 @@ def unfolding_changes_no_value(kernel: AbstractKernel, x: PyTree) -> None:
         assert_close(found, expected, "the unfolded function and the function", 1000)
 
 
+LAWS = laws_in(globals())
+
+
 def factors_have_one_matrix_a_feature(kernel: AbstractProductKernel, x: PyTree) -> None:
     """factors(x1, x2) has shape (d, n1, n2)."""
     found = eqx.filter_eval_shape(lambda kernel, x: kernel.factors(x, x), kernel, x).shape
@@ -328,54 +326,7 @@ def restriction_takes_traced_masks(kernel: AbstractProductKernel, x: PyTree) -> 
     assert_close(jax.jit(restrict)(jnp.asarray(masks)), expected, "restrictions with traced masks and with known ones")
 
 
-_CHECKS = (
-    derives_from_the_abstract_class,
-    evaluates_to_a_scalar,
-    symmetric,
-    positive_semi_definite,
-    gram_and_diagonal_agree_with_call,
-    batches_agree_with_single_points,
-    jit_changes_nothing,
-    vmap_over_kernels,
-    gradients_are_finite_at_zero_distance,
-    gradients_are_finite_differences,
-    survives_the_round_trip_as_a_pytree,
-    keeps_the_dtype_of_the_points,
-    unhashable,
-    repr_shows_values,
-    refuses_to_evaluate_priors,
-    sample_replaces_priors,
-    survives_the_round_trip_through_a_spec,
-    adds_and_multiplies,
-    scale_times_the_rest_is_the_kernel,
-    scaling_inside_or_outside_changes_nothing,
-    product_terms_sum_to_the_kernel,
-    functions_are_combinations_of_sections,
-    finite_features_give_the_kernel,
-    unfolding_changes_no_value,
-)
-
-_PRODUCT_CHECKS = (
-    factors_have_one_matrix_a_feature,
-    factors_times_scale_are_the_value,
-    restriction_keeps_the_chosen_factors,
-    empty_restriction_is_one,
-    factors_known_as_nonnegative_are_not_negative,
-    restriction_is_a_product_kernel,
-    restriction_takes_traced_masks,
-)
-
-
-def kernel_checks(cls: type = AbstractProductKernel) -> tuple[Any, ...]:
-    """Return the checks that apply to kernels of a class.
-
-    Args:
-        cls: The class; product kernels have additional laws.
-
-    Returns:
-        Functions of (kernel, inputs).
-    """
-    return _CHECKS + _PRODUCT_CHECKS if issubclass(cls, AbstractProductKernel) else _CHECKS
+PRODUCT_LAWS = laws_in(globals())[len(LAWS) :]
 
 
 def _matrix(kernel: AbstractKernel, x1: PyTree, x2: PyTree) -> jax.Array:

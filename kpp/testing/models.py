@@ -17,7 +17,7 @@ from kpp.functions import RKHSFunction
 from kpp.inference import MAP, AbstractModel, Fit
 from kpp.priors import has_priors
 from kpp.storage.serialization import to_spec
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, spec_copy
 from kpp.typing import AnyArray
 
 
@@ -35,11 +35,6 @@ _QUICK = MAP(num_restarts=1, progress=False)
 # used again.
 _fits: dict[int, tuple[AbstractModel, Any]] = {}
 _sites: dict[int, tuple[AbstractModel, dict[str, _Site]]] = {}
-
-
-def derives_from_the_abstract_class(model: object, x: object, y: object) -> None:
-    """A model is an instance of AbstractModel."""
-    assert isinstance(model, AbstractModel), f"{type(model).__name__} does not derive from AbstractModel"
 
 
 def runs_under_numpyro(model: AbstractModel, x: object, y: AnyArray) -> None:
@@ -231,36 +226,7 @@ def _bad_points(model: AbstractModel, points: np.ndarray, targets: np.ndarray) -
     ]
 
 
-_CHECKS = (
-    derives_from_the_abstract_class,
-    runs_under_numpyro,
-    priors_are_the_latent_sites,
-    draws_from_the_prior,
-    fits,
-    the_same_key_gives_the_same_fit,
-    result_has_the_groups_of_arviz,
-    log_likelihood_is_pointwise,
-    predicts_at_new_points,
-    predictions_are_independent,
-    draws_predictions,
-    function_agrees_with_predictions,
-    posterior_agrees_with_predictions,
-    saves_and_loads,
-    survives_the_round_trip_through_a_spec,
-    refuses_bad_input,
-)
-
-
-def model_checks(cls: type = AbstractModel) -> tuple[Any, ...]:
-    """Return the checks that apply to models of a class.
-
-    Args:
-        cls: The class.
-
-    Returns:
-        Functions of (model, x, y).
-    """
-    return _CHECKS
+LAWS = laws_in(globals())
 
 
 def _fit(model: AbstractModel, x: object, y: AnyArray) -> Any:

@@ -24,26 +24,20 @@ from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.inference import AbstractInference, AbstractModel
-from kpp.kernels import AbstractKernel
-from kpp.testing.commands import command_checks
-from kpp.testing.converters import converter_checks
-from kpp.testing.embeddings import embedding_checks
-from kpp.testing.explainers import explainer_checks
-from kpp.testing.inferences import inference_checks
-from kpp.testing.kernels import kernel_checks
-from kpp.testing.models import model_checks
-from kpp.testing.value_functions import value_function_checks
+from kpp.kernels import AbstractKernel, AbstractProductKernel
+from kpp.testing import commands, converters, embeddings, explainers, inferences, kernels, models, value_functions
 
 Check = Callable[..., None]
 
-_SUITES: dict[type, Callable[[type], tuple[Check, ...]]] = {
-    AbstractKernel: kernel_checks,
-    AbstractEmbedding: embedding_checks,
-    AbstractValueFunction: value_function_checks,
-    AbstractExplainer: explainer_checks,
-    AbstractModel: model_checks,
-    AbstractConverter: converter_checks,
-    AbstractInference: inference_checks,
+_LAWS: dict[type, tuple[Check, ...]] = {
+    AbstractKernel: kernels.LAWS,
+    AbstractProductKernel: kernels.PRODUCT_LAWS,
+    AbstractEmbedding: embeddings.LAWS,
+    AbstractValueFunction: value_functions.LAWS,
+    AbstractExplainer: explainers.LAWS,
+    AbstractModel: models.LAWS,
+    AbstractConverter: converters.LAWS,
+    AbstractInference: inferences.LAWS,
 }
 
 
@@ -101,7 +95,7 @@ def cases(
     return [
         Case(name, cls, check, num_examples, skip_examples)
         for name, cls in classes.items()
-        for check in _checks_of(cls)
+        for check in checks_of(cls)
         if not skip_examples or len(_examples(cls)) > skip_examples
     ]
 
@@ -134,17 +128,43 @@ def parametrize_with_checks(
     )
 
 
+def checks_of(cls: object) -> tuple[Check, ...]:
+    """Return the checks of the laws that apply to a class, or to a command of click.
+
+    Args:
+        cls: A class that derives from one of the abstract classes of kpp, or one of these, or a command.
+
+    Returns:
+        Functions of one example, as the class's `examples` yields it.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if isinstance(cls, click.Command):
+        return commands.LAWS
+    bases = [base for base in _LAWS if inspect.isclass(cls) and issubclass(cls, base)]
+    if not bases:
+        names = ", ".join(base.__name__ for base in _LAWS)
+        raise TypeError(f"`classes` must derive from one of {names}, or be commands of click, got {cls!r}")
+    return (_derives_from(bases[0]), *(law for base in bases for law in _LAWS[base]))
+
+
+def _derives_from(base: type) -> Check:
+    def derives_from_the_abstract_class(instance: object, *others: object) -> None:
+        assert isinstance(instance, base), f"{type(instance).__name__} does not derive from {base.__name__}"
+
+    derives_from_the_abstract_class.__doc__ = f"An example is an instance of {base.__name__}."
+    return derives_from_the_abstract_class
+
+
 def check_kernel(kernel: object, x: PyTree) -> None:
     """Check that a kernel satisfies the laws of kernels.
 
     Args:
         kernel: A concrete kernel.
         x: A batch of 3 to 8 points.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
-    _run(kernel_checks(type(kernel)), (kernel, x), repr(kernel))
+    _check(AbstractKernel, (kernel, x))
 
 
 def check_embedding(embedding: object, query: PyTree = None) -> None:
@@ -153,11 +173,8 @@ def check_embedding(embedding: object, query: PyTree = None) -> None:
     Args:
         embedding: An embedding.
         query: A batch of 2 to 5 queries, or None.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
-    _run(embedding_checks(type(embedding)), (embedding, query), type(embedding).__name__)
+    _check(AbstractEmbedding, (embedding, query))
 
 
 def check_value_function(value_function: object, function: RKHSFunction, x: PyTree) -> None:
@@ -167,11 +184,8 @@ def check_value_function(value_function: object, function: RKHSFunction, x: PyTr
         value_function: A value function.
         function: An `RKHSFunction`.
         x: 2 to 4 points.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
-    _run(value_function_checks(type(value_function)), (value_function, function, x), type(value_function).__name__)
+    _check(AbstractValueFunction, (value_function, function, x))
 
 
 def check_explainer(explainer: object, predictor: object, x: PyTree) -> None:
@@ -181,11 +195,8 @@ def check_explainer(explainer: object, predictor: object, x: PyTree) -> None:
         explainer: An explainer.
         predictor: A predictor of the kind that it requires.
         x: 2 to 4 points.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
-    _run(explainer_checks(type(explainer)), (explainer, predictor, x), type(explainer).__name__)
+    _check(AbstractExplainer, (explainer, predictor, x))
 
 
 def check_model(model: object, x: PyTree, y: ArrayLike) -> None:
@@ -195,11 +206,8 @@ def check_model(model: object, x: PyTree, y: ArrayLike) -> None:
         model: A model, with priors on some leaves.
         x: 8 to 20 points.
         y: Their targets.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
-    _run(model_checks(type(model)), (model, x, y), type(model).__name__)
+    _check(AbstractModel, (model, x, y))
 
 
 def check_converter(
@@ -213,12 +221,8 @@ def check_converter(
         x: Points, (p, d).
         mean: The model's own predictions at x, (p,) or (p, outputs).
         covariance: Its own covariance of the function at x, (p, p); None if it is not a Gaussian process.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
-    example = (converter, model, x, mean, covariance)
-    _run(converter_checks(type(converter)), example, type(converter).__name__)
+    _check(AbstractConverter, (converter, model, x, mean, covariance))
 
 
 def check_inference(inference: object, numpyro_model: Callable[..., Any], data: Mapping[str, Any]) -> None:
@@ -228,11 +232,8 @@ def check_inference(inference: object, numpyro_model: Callable[..., Any], data: 
         inference: An inference with few steps.
         numpyro_model: A NumPyro model function with latent sites.
         data: Its arguments by name, the observations among them.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
-    _run(inference_checks(type(inference)), (inference, numpyro_model, dict(data)), type(inference).__name__)
+    _check(AbstractInference, (inference, numpyro_model, dict(data)))
 
 
 def check_command(command: object) -> None:
@@ -240,26 +241,13 @@ def check_command(command: object) -> None:
 
     Args:
         command: A command of click.
-
-    Raises:
-        AssertionError: If laws do not hold; the message names all of them.
     """
-    _run(command_checks(command), (command,), repr(command))
+    _run(commands.LAWS, (command,), repr(command))
 
 
 def _name(cls: Any) -> str:
     """Return the name of a class or of a command."""
     return str(cls.name if isinstance(cls, click.Command) else cls.__name__)
-
-
-def _checks_of(cls: Any) -> tuple[Check, ...]:
-    if isinstance(cls, click.Command):
-        return command_checks(cls)
-    for base, checks in _SUITES.items():
-        if inspect.isclass(cls) and issubclass(cls, base):
-            return checks(cls)
-    bases = ", ".join(base.__name__ for base in _SUITES)
-    raise TypeError(f"`classes` must derive from one of {bases}, or be commands of click, got {cls!r}")
 
 
 @functools.cache
@@ -271,6 +259,13 @@ def _examples(cls: Any) -> tuple[tuple[Any, ...], ...]:
     if not found:
         raise AssertionError(f"{cls.__name__}.examples yields nothing to check")
     return found
+
+
+def _check(base: type, example: tuple[Any, ...]) -> None:
+    """Check one example of the user's; an object of a strange class has to satisfy the laws of the base, too."""
+    found = type(example[0])
+    where = repr(example[0]) if base is AbstractKernel else found.__name__
+    _run(checks_of(found if issubclass(found, base) else base), example, where)
 
 
 def _run(checks: Iterable[Check], example: tuple[Any, ...], where: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,15 +12,8 @@ from jaxtyping import PyTree
 
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, rows, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, rows, spec_copy
 from kpp.typing import AnyArray
-
-
-def derives_from_the_abstract_class(value_function: object, function: object, x: object) -> None:
-    """A value function is an instance of AbstractValueFunction."""
-    assert isinstance(value_function, AbstractValueFunction), (
-        f"{type(value_function).__name__} does not derive from AbstractValueFunction"
-    )
 
 
 def values_have_a_row_a_coalition(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
@@ -140,31 +132,7 @@ def survives_the_round_trip_through_a_spec(
         assert_close(copy(function, x, coalitions), value_function(function, x, coalitions), "values of the copy", 10)
 
 
-_CHECKS = (
-    derives_from_the_abstract_class,
-    values_have_a_row_a_coalition,
-    full_coalition_is_the_prediction,
-    empty_coalition_is_the_base,
-    linear_in_the_function,
-    coalitions_and_points_are_independent,
-    draws_lead,
-    refuses_coalitions_that_are_not_boolean,
-    jit_changes_nothing,
-    survives_the_round_trip_as_a_pytree,
-    survives_the_round_trip_through_a_spec,
-)
-
-
-def value_function_checks(cls: type = AbstractValueFunction) -> tuple[Any, ...]:
-    """Return the checks that apply to value functions of a class.
-
-    Args:
-        cls: The class.
-
-    Returns:
-        Functions of (value_function, function, x).
-    """
-    return _CHECKS
+LAWS = laws_in(globals())
 
 
 def _num_points(x: PyTree) -> int:

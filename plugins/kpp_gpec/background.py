@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
         return (self.x - self.location) / self.scale
 
 
-def as_background(value: object) -> Any:
+def freeze_background(value: object) -> Any:
     """Convert the field `background`: points, or a data frame that is read once the predictor's columns are known."""
     value = as_table(value, "background")
     return value if is_table(value) else as_points(value, "background")

@@ -22,7 +22,7 @@ from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted_output import FittedOutput
 from kpp_gpec.gpec_files import load, save
 from kpp_gpec.noisy_explanations import Observations, observe
-from kpp_gpec.process.explanation_process import Law
+from kpp_gpec.process.explanation_process import ProcessLaw
 from kpp_gpec.process.hyperparameters import Selected
 from kpp_gpec.process.multitask import condition
 
@@ -77,7 +77,7 @@ class FittedGPEC(eqx.Module):
         described = [_describe(output.selected) for output in self.outputs]
         return described[0] if self.output_names is None else dict(zip(self.output_names, described, strict=True))
 
-    def law(self, x: ArrayLike) -> Law:
+    def law(self, x: ArrayLike) -> ProcessLaw:
         """Predict the explanations of points without the model.
 
         Args:
@@ -143,9 +143,6 @@ class FittedGPEC(eqx.Module):
         Args:
             explanation: Explanations of further points, with these features and outputs.
             x: The points; by default the data of the explanation.
-
-        Returns:
-            The processes conditioned on all explanations.
 
         Raises:
             ValueError: As for `assess`.
@@ -223,7 +220,7 @@ class FittedGPEC(eqx.Module):
         check_same_rows(len(points), len(seen.values), "x", "explanation")
         return points, seen
 
-    def _uncertainty(self, law: Law, own: float | np.ndarray) -> dict[str, Any]:
+    def _uncertainty(self, law: ProcessLaw, own: float | np.ndarray) -> dict[str, Any]:
         """Return the covariance, if any, and the parts of the variance, with the explainer's own variance added.
 
         Without a boundary the first part comes from the distance to other points.

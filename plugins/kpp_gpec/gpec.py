@@ -20,7 +20,7 @@ from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.runtime.batching import call_in_chunks
 from kpp.typing import RngKey
-from kpp_gpec.background import Prepared, as_background, check_explainer, freeze_options, prepare
+from kpp_gpec.background import Prepared, check_explainer, freeze_background, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
@@ -101,7 +101,7 @@ class GPEC(AbstractPointsExplainer):
     """
 
     base_explainer: Any
-    background: Any = eqx.field(converter=as_background)
+    background: Any = eqx.field(converter=freeze_background)
     explainer_options: Any = eqx.field(static=True, default=None, converter=freeze_options)
     output: int | str | None = eqx.field(static=True, default=None)
     margin: str = eqx.field(static=True, default="class")
@@ -127,7 +127,6 @@ class GPEC(AbstractPointsExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Raise TypeError or ValueError for invalid options."""
         check_explainer(self.base_explainer, self.explainer_options)
         check_noise(self.noise, self.num_repeats, self.min_noise_variance)
         one_of(self.margin, "margin", MARGINS)
@@ -188,9 +187,6 @@ class GPEC(AbstractPointsExplainer):
             boundary: A boundary sample; a sequence with one per output if there are several. If it is given, no
                 boundary is searched; `BoundarySample.from_points` makes one of known points.
             rng_key: A JAX random key, for the sampler and the explainer.
-
-        Returns:
-            The fitted processes.
 
         Raises:
             TypeError: If the predictor is not of the kind that the explainer needs, or a random key is needed and
@@ -336,7 +332,6 @@ class GPEC(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a model and points: a class boundary, the median level, and another with noise."""
         explainer, function, background, x = example(rng_key)
         sampler = BisectionSampler(max_points=12)
         chosen: dict[str, Any] = {"decay": 1.0, "concentration": 1.0, "lengthscale": 1.0, "variance": 1.0}
@@ -363,7 +358,7 @@ class NaiveGP(AbstractPointsExplainer):
     """
 
     base_explainer: Any
-    background: Any = eqx.field(converter=as_background)
+    background: Any = eqx.field(converter=freeze_background)
     explainer_options: Any = eqx.field(static=True, default=None, converter=freeze_options)
     output: int | str | None = eqx.field(static=True, default=None)
     lengthscale: Any = None

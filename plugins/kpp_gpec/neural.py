@@ -17,7 +17,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from kpp.data.estimators import KernelEstimator, as_rng_key, pad_rows, read_rows, read_training
+from kpp.data.estimators import KernelEstimator, as_rng_key, pad_rows, read_estimator_rows, read_training
 from kpp.foundation.validation import as_points
 from kpp.networks import MLP, ConvolutionalNetwork, train
 from kpp.networks.toolkit import read_image_shape
@@ -59,9 +59,6 @@ class _NeuralClassifier(ClassifierMixin, KernelEstimator):
             X: The points, (n, d), an array or a data frame of numbers.
             y: One label per point, (n,), of at least two classes.
 
-        Returns:
-            The estimator itself.
-
         Raises:
             ValueError: If the data or an option are invalid.
         """
@@ -90,7 +87,7 @@ class _NeuralClassifier(ClassifierMixin, KernelEstimator):
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n k"]:
         """Return the probabilities of the classes at points (n, d)."""
         check_is_fitted(self)
-        points = np.asarray(read_rows(self, X))
+        points = np.asarray(read_estimator_rows(self, X))
         return np.asarray(self.function_(pad_rows(points)))[: len(points)]
 
     def predict(self, X: Any) -> np.ndarray:

@@ -35,12 +35,7 @@ class Observations(NamedTuple):
 
 
 def check_noise(noise: str | float, num_repeats: int, least: float) -> None:
-    """Raise ValueError for invalid settings of the noise.
-
-    Raises:
-        ValueError: If `noise` is neither a word of `NOISES` nor a number that is at least 0, repeats are fewer than 2,
-            or `least` is negative.
-    """
+    """Raise ValueError for invalid settings of the noise."""
     if isinstance(noise, str) and noise not in NOISES:
         raise ValueError(f"`noise` must be a number or one of {NOISES}, got {noise!r}")
     if not isinstance(noise, str):

@@ -66,9 +66,6 @@ class Belief:
             index: i, the position of the observed point.
             value: y, in the units of the objective.
             noise_variance: :math:`\sigma^2` of the observation, in squared units of the objective.
-
-        Returns:
-            The belief given the observation.
         """
         column = self.covariance[:, index]
         gain = column / (self.covariance[index, index] + noise_variance + self.nugget)

@@ -76,9 +76,6 @@ def search_by_duels(
         num_duels: The number of duels, including the initial ones.
         num_initial: The number of initial duels, which are random, at least 1.
 
-    Returns:
-        The search.
-
     Raises:
         ValueError: If an option is out of range, `duel` does not return 0 or 1, or `believe` does not return finite
             draws.
@@ -113,9 +110,6 @@ def thompson_duel(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, int]:
         rng_key: A JAX random key.
         utilities: Draws of f, (s, p).
 
-    Returns:
-        The two candidates.
-
     References:
         González, Dai, Damianou and Lawrence, Preferential Bayesian optimization, 2017; Sui, Zhuang, Burdick and Yue,
         Multi-dueling bandits with dependent arms, 2017, algorithm 1.
@@ -138,9 +132,6 @@ def expected_best_utility(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, i
     Args:
         rng_key: A JAX random key; it breaks ties.
         utilities: Draws of f, (s, p).
-
-    Returns:
-        The two candidates.
 
     References:
         Astudillo, Lin, Bakshy and Frazier, qEUBO: a decision-theoretic acquisition function for preferential Bayesian

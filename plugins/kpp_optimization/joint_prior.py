@@ -133,7 +133,6 @@ class JointPrior(AbstractObjectivePrior):
     queries: _Queries = _NONE
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         at_least(self.offset, "offset", 0.0, infinity_allowed=False)
         count(self.max_queries, "max_queries")
 

@@ -77,7 +77,6 @@ class Discrepancy(eqx.Module):
     offset: float = 1.0
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the offset is negative."""
         at_least(self.offset, "offset", 0.0, infinity_allowed=False)
 
     def covariances(self, points: Float[AnyArray, "p d"]) -> Float[np.ndarray, "l p p"]:
@@ -124,7 +123,6 @@ class LearningPrior(AbstractObjectivePrior):
     estimate: str = eqx.field(static=True, default="mixture")
 
     def __check_init__(self) -> None:
-        """Raise ValueError if there is no prior, or the number of weights differs."""
         one_of(self.estimate, "estimate", ("mixture", "mode"))
         if not self.priors:
             raise ValueError("`priors` must hold at least one prior, got none")

@@ -203,7 +203,6 @@ class RefittedPrior(AbstractObjectivePrior):
     variance: float | None = None
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a lengthscale or the scale is not positive."""
         if self.lengthscales.ndim != 1 or self.lengthscales.size == 0 or bool(jnp.any(self.lengthscales <= 0.0)):
             raise ValueError(f"`lengthscales` must be (q,) positive numbers, got {self.lengthscales}")
         if not self.scale > 0.0:

@@ -134,7 +134,6 @@ class RKHSShap(AbstractPointsExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Check the options."""
         for name, choices in _CHOICES.items():
             one_of(getattr(self, name), name, choices)
         if self.covariance in ("point", "joint") and self.scale != "latent":
@@ -320,7 +319,6 @@ class RKHSShap(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: both exact methods, a sampled one, outputs, draws, groups."""
         points, x = jax.random.normal(rng_key, (6, 4)), jax.random.normal(rng_key, (2, 4)) + 0.3
         coefficients = jnp.sin(jnp.arange(12.0))
         kernel = RBF(lengthscale=jnp.array([0.7, 1.0, 1.4, 0.9]), variance=1.2)

@@ -83,14 +83,6 @@ def affordable_laws(
     Otherwise it has that of the nearest representative, if those of all representatives take at most 4e10 products. If
     not, all draws have that of the most central one.
 
-    Args:
-        value_function: The game.
-        drawn: The posteriors.
-        x: The points, (p, d).
-        target: The values.
-        instances_at_once: How many points are worked on at once.
-        progress: Whether to show a bar.
-
     Returns:
         The laws, or None if `affordable_method` returns None.
     """
@@ -132,14 +124,6 @@ def affordable_method(
     A projection in an observational game with landmarks takes 2000, 1000 or 500 rows of a background that is too large.
 
     If not even the covariance of each point is affordable, a projection may lack up to a fifth of the variance.
-
-    Args:
-        value_function: The game.
-        posterior: The posterior at one value of the hyperparameters.
-        x: The points, (p, d).
-        target: The values.
-        instances_at_once: How many points are worked on at once.
-        progress: Whether to show a bar.
 
     Returns:
         The method, or None if that is not affordable either, or the projection lacks more than a fifth of the variance.
@@ -197,10 +181,7 @@ class _Projected(NamedTuple):
 
 
 def _projected_law(
-    value_function: AbstractImputation,
-    posterior: GPPosterior,
-    x: Float[AnyArray, "p d"],
-    target: Target,
+    value_function: AbstractImputation, posterior: GPPosterior, x: Float[AnyArray, "p d"], target: Target
 ) -> _Projected | None:
     """Return the law under posteriors of finite rank, if it is affordable and lacks little."""
     function = posterior.mean.unfold()
@@ -236,12 +217,7 @@ def _with_fewer_rows(value_function: AbstractImputation) -> Iterator[AbstractImp
 
 
 def _affordable_game(
-    value_function: AbstractImputation,
-    posterior: GPPosterior,
-    target: Target,
-    num_pairs: int,
-    *,
-    across: bool,
+    value_function: AbstractImputation, posterior: GPPosterior, target: Target, num_pairs: int, *, across: bool
 ) -> tuple[AbstractImputation, float] | None:
     """Return the game itself, or with landmarks as its background, and its steps, if these are affordable."""
     sizes = [np.shape(value_function.background)[0]]
@@ -256,11 +232,7 @@ def _affordable_game(
 
 
 def _steps(
-    value_function: AbstractImputation,
-    posterior: GPPosterior,
-    target: Target,
-    size: int,
-    across: bool,
+    value_function: AbstractImputation, posterior: GPPosterior, target: Target, size: int, across: bool
 ) -> float:
     """Return how many products of kernel factors the covariance of a pair of points takes."""
     kernel, num_players = posterior.mean.kernel, target.players.num_players

@@ -105,10 +105,6 @@ def _rank(value_function: AbstractImputation) -> int | None:
 def choose_landmarks(kernel: AbstractKernel, rows: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "m d"], float]:
     """Choose landmarks among imputed rows, at most 800 of them.
 
-    Args:
-        kernel: The prior covariance.
-        rows: The imputed rows.
-
     Returns:
         The landmarks, and the share of the prior variance that the projection onto them lacks, on average over the
         rows.

@@ -471,7 +471,7 @@ def wrong_values(name: str, annotation: str, value: Any) -> list[Any]:
         return [0, "text"]
     if annotation in ("CausalDAG", "MixedGraph"):
         return ["text", None, 3]
-    if annotation.startswith("str | Collection[str]"):
+    if annotation.startswith("Nodes"):
         return ["no such node", 3, ["no such node"], [["X"]], THING]
     if annotation.startswith("AbstractKernel"):
         return KERNELS

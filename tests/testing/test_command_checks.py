@@ -6,9 +6,9 @@ import click
 import pytest
 
 from kpp.testing import cases
-from kpp.testing.toolkit import check_command, command_checks
+from kpp.testing.toolkit import check_command, checks_of
 
-CHECKS = {check.__name__: check for check in command_checks()}
+CHECKS = {check.__name__: check for check in checks_of(click.Command("any"))}
 
 
 def command(function=None, **settings):

@@ -11,11 +11,11 @@ import pytest
 import kpp
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
-from kpp.testing.toolkit import check_converter, converter_checks
+from kpp.testing.toolkit import check_converter, checks_of
 
 RNG = np.random.default_rng(0)
 POINTS, X = RNG.normal(size=(6, 2)), RNG.normal(size=(3, 2))
-CHECKS = {check.__name__: check for check in converter_checks()}
+CHECKS = {check.__name__: check for check in checks_of(kpp.AbstractConverter)}
 
 
 @dataclasses.dataclass
@@ -106,7 +106,7 @@ class TakesAll(Honest):
 
 PLANTED = [
     (object(), PROCESS, "derives_from_the_abstract_class", "does not derive from AbstractConverter"),
-    (NeedsAnArgument(None), PROCESS, "derives_from_the_abstract_class", "without arguments"),
+    (NeedsAnArgument(None), PROCESS, "needs_no_arguments", "without arguments"),
     (OtherMean(), PROCESS, "function_predicts_as_the_model", "the model's own: differ by 1e-06"),
     (Values(), PROCESS, "function_predicts_as_the_model", "returns a ArrayImpl"),
     (WithNoise(), PROCESS, "posterior_is_the_models_own", "covariances of `gp_posterior`"),

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp.embeddings import AbstractEmpiricalEmbedding
+from kpp.embeddings import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import is_concrete
 from kpp.kernels import RBF
 from kpp.testing import check_embedding
-from kpp.testing.toolkit import embedding_checks
+from kpp.testing.toolkit import checks_of
 
 POINTS = np.random.default_rng(0).normal(size=(5, 2))
 QUERY = np.random.default_rng(1).normal(size=(3, 2))
-CHECKS = {check.__name__: check for check in embedding_checks()}
+CHECKS = {check.__name__: check for check in checks_of(AbstractEmbedding)}
 
 
 class Honest(AbstractEmpiricalEmbedding):

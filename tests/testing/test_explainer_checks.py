@@ -13,12 +13,12 @@ import pytest
 from kpp.explanations import AbstractExplainer, Explanation, resolve
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
-from kpp.testing.toolkit import check_explainer, explainer_checks
+from kpp.testing.toolkit import check_explainer, checks_of
 
 RNG = np.random.default_rng(0)
 PREDICTOR = RKHSFunction(RBF(1.2), RNG.normal(size=(4, 2)), RNG.normal(size=4), intercept=0.3)
 X = RNG.normal(size=(2, 2))
-CHECKS = {check.__name__: check for check in explainer_checks()}
+CHECKS = {check.__name__: check for check in checks_of(AbstractExplainer)}
 
 
 class Honest(AbstractExplainer):

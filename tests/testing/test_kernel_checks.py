@@ -14,11 +14,11 @@ from kpp.foundation.validation import is_concrete
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.kernels.parameters import parameter
 from kpp.testing import check_kernel
-from kpp.testing.toolkit import kernel_checks
+from kpp.testing.toolkit import checks_of
 from kpp.typing import Leaf
 
 X = np.random.default_rng(0).normal(size=(4, 2))
-CHECKS = {check.__name__: check for check in kernel_checks(AbstractProductKernel)}
+CHECKS = {check.__name__: check for check in checks_of(AbstractProductKernel)}
 
 
 def gaussian(kernel: Any, x1: Any, x2: Any) -> Any:

@@ -19,12 +19,12 @@ from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.testing import check_model
-from kpp.testing.toolkit import model_checks
+from kpp.testing.toolkit import checks_of
 from kpp.typing import Leaf
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.random.default_rng(1).normal(size=8)
-CHECKS = {check.__name__: check for check in model_checks()}
+CHECKS = {check.__name__: check for check in checks_of(AbstractModel)}
 
 
 def default_prior():

@@ -12,12 +12,12 @@ from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.kernels import RBF
-from kpp.testing.toolkit import check_value_function, value_function_checks
+from kpp.testing.toolkit import check_value_function, checks_of
 
 RNG = np.random.default_rng(0)
 FUNCTION = RKHSFunction(RBF(1.2), RNG.normal(size=(4, 2)), RNG.normal(size=4), intercept=0.3)
 X = RNG.normal(size=(2, 2))
-CHECKS = {check.__name__: check for check in value_function_checks()}
+CHECKS = {check.__name__: check for check in checks_of(AbstractValueFunction)}
 
 
 class Honest(AbstractValueFunction):

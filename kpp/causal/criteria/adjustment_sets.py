@@ -14,13 +14,14 @@ complete for this, with several treatments and outcomes: no node of Z is a causa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from kpp.causal.criteria.causal_paths import causal_nodes, directed_path, forbidden_nodes, path_to_forbidden
 from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
-from kpp.causal.graph.separating_sets import between, minimal_separators
+from kpp.causal.graph.separating_sets import minimal_separators, sets_between
 from kpp.causal.graph.separation import Path, d_connecting_path, some_separator
 from kpp.foundation.wording import brief, named
 
@@ -52,13 +53,7 @@ class CriterionCheck:
         return f"{self.criterion}; {shown}"
 
 
-def is_adjustment_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    adjusting: str | Collection[str],
-) -> CriterionCheck:
+def is_adjustment_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adjusting: Nodes) -> CriterionCheck:
     """Check the generalised adjustment criterion, which is necessary and sufficient for adjustment.
 
     Args:
@@ -83,13 +78,7 @@ def is_adjustment_set(
     return closed(backdoor, treatments, outcomes, nodes, CLOSES_NONCAUSAL)
 
 
-def is_backdoor_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    adjusting: str | Collection[str],
-) -> CriterionCheck:
+def is_backdoor_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adjusting: Nodes) -> CriterionCheck:
     """Check Pearl's back-door criterion, which is sufficient for adjustment (Pearl, 2009, definition 3.3.1).
 
     No adjusting node is a descendant of a treatment, and the adjusting nodes close every proper path from a treatment
@@ -117,13 +106,8 @@ def is_backdoor_set(
 
 
 def adjustment_sets(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    include: str | Collection[str] = (),
-    within: str | Collection[str] | None = None,
-) -> Iterator[frozenset[str]]:
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
+) -> Iterator[NodeSet]:
     """List all adjustment sets, lazily and with polynomial delay: there can be exponentially many.
 
     Args:
@@ -144,7 +128,7 @@ def adjustment_sets(
     allowed = allowed_nodes(graph, treatments, outcomes, within)
     backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     # Algorithm ListSep (van der Zander, Liskiewicz and Textor, 2019, section 3): a branch with a set in it is followed.
-    return between(
+    return sets_between(
         backdoor,
         required,
         allowed,
@@ -153,12 +137,8 @@ def adjustment_sets(
 
 
 def minimal_adjustment_sets(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    within: str | Collection[str] | None = None,
-) -> Iterator[frozenset[str]]:
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, within: Nodes | None = None
+) -> Iterator[NodeSet]:
     """List the minimal adjustment sets (no proper subset is one), lazily and with polynomial delay.
 
     The first set is the one nearest to the outcome. With a single treatment it gives the smallest asymptotic variance
@@ -182,21 +162,11 @@ def minimal_adjustment_sets(
     return minimal_separators(backdoor, treatments, outcomes, allowed)
 
 
-def proper_backdoor_graph(
-    graph: CausalDAG, *, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> CausalDAG:
+def proper_backdoor_graph(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes) -> CausalDAG:
     """Return the graph without the first edge of each proper causal path.
 
     A set that separates treatments from outcomes in it, and holds no forbidden node, is an adjustment set (van der
     Zander, Liskiewicz and Textor, 2019, section 5).
-
-    Args:
-        graph: The graph.
-        treatment: The treatments.
-        outcome: The outcomes.
-
-    Returns:
-        The proper back-door graph.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
@@ -209,9 +179,7 @@ def proper_backdoor_graph(
     return CausalDAG(edges, nodes=graph.nodes, latent=graph.latent, bidirected=graph.bidirected)
 
 
-def allowed_nodes(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], within: str | Collection[str] | None
-) -> frozenset[str]:
+def allowed_nodes(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, within: Nodes | None) -> NodeSet:
     """Return the observed nodes that an adjustment set may hold, among the given nodes or among all."""
     return (
         offered_nodes(graph, within)
@@ -221,14 +189,12 @@ def allowed_nodes(
     )
 
 
-def offered_nodes(graph: CausalDAG, within: str | Collection[str] | None) -> frozenset[str]:
+def offered_nodes(graph: CausalDAG, within: Nodes | None) -> NodeSet:
     """Return the observed nodes among the given nodes, or all observed nodes for None."""
     return graph.observed if within is None else as_nodes(graph, within, "within") & graph.observed
 
 
-def required_nodes(
-    graph: CausalDAG, include: str | Collection[str], offered: frozenset[str], others: frozenset[str]
-) -> frozenset[str]:
+def required_nodes(graph: CausalDAG, include: Nodes, offered: NodeSet, others: NodeSet) -> NodeSet:
     """Return the nodes that each set must hold; they must be among the nodes that it may hold."""
     required = as_observed(graph, include, "include", others)
     if not required <= offered:
@@ -236,9 +202,7 @@ def required_nodes(
     return required
 
 
-def check_adjustable(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], allowed: frozenset[str]
-) -> None:
+def check_adjustable(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, allowed: NodeSet) -> None:
     """Raise NoAdjustmentError if no adjustment set lies within the allowed nodes."""
     backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
     if some_separator(backdoor, treatments, outcomes, frozenset(), allowed) is None:
@@ -248,9 +212,7 @@ def check_adjustable(
         raise NoAdjustmentError(f"no set of allowed nodes adjusts for {effect}", CLOSES_NONCAUSAL, path)
 
 
-def as_observed(
-    graph: CausalDAG, nodes: str | Collection[str], argument: str, others: frozenset[str]
-) -> frozenset[str]:
+def as_observed(graph: CausalDAG, nodes: Nodes, argument: str, others: NodeSet) -> NodeSet:
     """Return names as a set of observed nodes that are neither treatments nor outcomes."""
     found = as_nodes(graph, nodes, argument)
     check_disjoint(**{argument: found, "treatment` or `outcome": others})
@@ -259,9 +221,7 @@ def as_observed(
     return found
 
 
-def closed(
-    graph: CausalDAG, x: frozenset[str], y: frozenset[str], given: frozenset[str], criterion: str
-) -> CriterionCheck:
+def closed(graph: CausalDAG, x: NodeSet, y: NodeSet, given: NodeSet, criterion: str) -> CriterionCheck:
     """Check that a third set closes all paths between two sets in a graph from which a criterion removed edges."""
     path = d_connecting_path(graph, x, y, given)
     return CriterionCheck(True) if path is None else CriterionCheck(False, criterion, path)

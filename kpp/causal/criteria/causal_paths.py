@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path
 
 
-def directed_path(
-    graph: MixedGraph,
-    source: str | Collection[str],
-    target: str | Collection[str],
-    avoiding: str | Collection[str] = (),
-) -> Path | None:
+def directed_path(graph: MixedGraph, source: Nodes, target: Nodes, avoiding: Nodes = ()) -> Path | None:
     """Return a shortest directed path from `source` to `target` that avoids some nodes, or None.
-
-    Args:
-        graph: The graph.
-        source: The nodes to start from.
-        target: The nodes to reach.
-        avoiding: Nodes that the path must not visit.
 
     Returns:
         The path, a single node if `source` and `target` share one; None if there is no path.
@@ -48,15 +37,8 @@ def directed_path(
     return None
 
 
-def causal_nodes(
-    graph: MixedGraph, *, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> frozenset[str]:
+def causal_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> NodeSet:
     """Return the nodes on proper causal paths, without the treatments.
-
-    Args:
-        graph: The graph.
-        treatment: The treatments.
-        outcome: The outcomes.
 
     Returns:
         The mediators and the outcomes that a treatment reaches: cn(X, Y) in Henckel et al. (2022), section 2.
@@ -69,15 +51,8 @@ def causal_nodes(
     return after & _followed(graph.parents, as_nodes(graph, outcome, "outcome"), treatments)
 
 
-def forbidden_nodes(
-    graph: MixedGraph, *, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> frozenset[str]:
+def forbidden_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> NodeSet:
     """Return the nodes that no adjustment may hold: `causal_nodes` and all their descendants.
-
-    Args:
-        graph: The graph.
-        treatment: The treatments.
-        outcome: The outcomes.
 
     Returns:
         Dpcp(X, Y) in van der Zander, Liskiewicz and Textor (2019), section 5.
@@ -89,7 +64,7 @@ def forbidden_nodes(
     return graph.descendants(nodes)
 
 
-def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barred: frozenset[str]) -> frozenset[str]:
+def _followed(step: Callable[[str], NodeSet], nodes: NodeSet, barred: NodeSet) -> NodeSet:
     """Return the nodes that repeated steps from some nodes reach, these included, without entering barred nodes."""
     found = set(nodes - barred)
     waiting = list(found)
@@ -100,9 +75,7 @@ def _followed(step: Callable[[str], frozenset[str]], nodes: frozenset[str], barr
     return frozenset(found)
 
 
-def path_to_forbidden(
-    graph: MixedGraph, treatments: frozenset[str], outcomes: frozenset[str], nodes: frozenset[str]
-) -> Path:
+def path_to_forbidden(graph: MixedGraph, treatments: NodeSet, outcomes: NodeSet, nodes: NodeSet) -> Path:
     """Return a directed path from a treatment to a forbidden node whose first edge is that of a proper causal path."""
     between = causal_nodes(graph, treatment=treatments, outcome=outcomes)
     below = next(path for path in (directed_path(graph, between, node) for node in graph.sort(nodes)) if path)

@@ -13,9 +13,9 @@ Otherwise it fails in some law.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
 
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
 from kpp.causal.graph.separation import Path, d_connecting_path
 
@@ -43,13 +43,7 @@ class RuleCheck:
         return f"{self.equation}: {'holds' if self.holds else f'fails, see the path {self.witness}'}"
 
 
-def insert_observation(
-    graph: CausalDAG,
-    y: str | Collection[str],
-    x: str | Collection[str],
-    z: str | Collection[str],
-    w: str | Collection[str] = (),
-) -> RuleCheck:
+def insert_observation(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ()) -> RuleCheck:
     r"""Check rule 1: $p(y \mid do(x), z, w) = p(y \mid do(x), w)$.
 
     It holds if x and w separate y from z in the graph without the edges into x.
@@ -61,9 +55,6 @@ def insert_observation(
         z: The nodes whose observation is inserted or dropped.
         w: Other nodes conditioned on.
 
-    Returns:
-        The check.
-
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
@@ -73,13 +64,7 @@ def insert_observation(
     return _check(equation, graph.do(xs), ys, zs, xs | ws)
 
 
-def exchange_action(
-    graph: CausalDAG,
-    y: str | Collection[str],
-    x: str | Collection[str],
-    z: str | Collection[str],
-    w: str | Collection[str] = (),
-) -> RuleCheck:
+def exchange_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ()) -> RuleCheck:
     r"""Check rule 2: $p(y \mid do(x), do(z), w) = p(y \mid do(x), z, w)$.
 
     It holds if x and w separate y from z in the graph without the edges into x and those out of z.
@@ -91,9 +76,6 @@ def exchange_action(
         z: The nodes intervened on or observed.
         w: Other nodes conditioned on.
 
-    Returns:
-        The check.
-
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
@@ -103,13 +85,7 @@ def exchange_action(
     return _check(equation, graph.do(xs).without_outgoing(zs), ys, zs, xs | ws)
 
 
-def insert_action(
-    graph: CausalDAG,
-    y: str | Collection[str],
-    x: str | Collection[str],
-    z: str | Collection[str],
-    w: str | Collection[str] = (),
-) -> RuleCheck:
+def insert_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ()) -> RuleCheck:
     r"""Check rule 3: $p(y \mid do(x), do(z), w) = p(y \mid do(x), w)$.
 
     It holds if x and w separate y from z in the graph without the edges into x and without the edges into Z(w). Z(w)
@@ -122,9 +98,6 @@ def insert_action(
         z: The nodes on which an intervention is inserted or dropped.
         w: Other nodes conditioned on.
 
-    Returns:
-        The check.
-
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
@@ -135,24 +108,18 @@ def insert_action(
     return _check(equation, after.do(zs - after.ancestors(ws)), ys, zs, xs | ws)
 
 
-def _checked(
-    graph: CausalDAG,
-    y: str | Collection[str],
-    x: str | Collection[str],
-    z: str | Collection[str],
-    w: str | Collection[str],
-) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+def _checked(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes) -> tuple[NodeSet, NodeSet, NodeSet, NodeSet]:
     sets = {name: as_nodes(graph, nodes, name) for name, nodes in (("y", y), ("x", x), ("z", z), ("w", w))}
     check_disjoint(**sets)
     return sets["y"], sets["x"], sets["z"], sets["w"]
 
 
-def _check(equation: str, graph: CausalDAG, y: frozenset[str], z: frozenset[str], given: frozenset[str]) -> RuleCheck:
+def _check(equation: str, graph: CausalDAG, y: NodeSet, z: NodeSet, given: NodeSet) -> RuleCheck:
     witness = d_connecting_path(graph, y, z, given)
     return RuleCheck(equation, witness is None, graph, witness)
 
 
-def _law(graph: CausalDAG, y: frozenset[str], actions: frozenset[str], given: frozenset[str]) -> str:
+def _law(graph: CausalDAG, y: NodeSet, actions: NodeSet, given: NodeSet) -> str:
     """Return a law as text: `P(y | do(x), w)`."""
     done = [f"do({', '.join(graph.sort(actions))})"] if actions else []
     conditions = ", ".join([*done, *graph.sort(given)])

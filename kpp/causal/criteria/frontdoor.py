@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from kpp.causal.criteria.adjustment_sets import CriterionCheck, as_observed, closed, offered_nodes, required_nodes
 from kpp.causal.criteria.causal_paths import directed_path
 from kpp.causal.errors import NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import check_question
-from kpp.causal.graph.separating_sets import between
+from kpp.causal.graph.separating_sets import sets_between
 from kpp.causal.graph.separation import reachable
 from kpp.foundation.wording import named
 
@@ -35,13 +36,7 @@ UNCONFOUNDED = "no back-door path from a treatment to a node of a front-door set
 CLOSED_BY_TREATMENT = "the treatments close every back-door path from a front-door set to an outcome"
 
 
-def is_frontdoor_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    mediators: str | Collection[str],
-) -> CriterionCheck:
+def is_frontdoor_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, mediators: Nodes) -> CriterionCheck:
     """Check Pearl's front-door criterion.
 
     Args:
@@ -68,13 +63,8 @@ def is_frontdoor_set(
 
 
 def frontdoor_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    include: str | Collection[str] = (),
-    within: str | Collection[str] | None = None,
-) -> frozenset[str]:
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
+) -> NodeSet:
     """Return the largest front-door set; all others are subsets of it.
 
     Args:
@@ -83,9 +73,6 @@ def frontdoor_set(
         outcome: The outcomes.
         include: Nodes that the set must hold.
         within: The nodes that the set may hold; by default all observed nodes.
-
-    Returns:
-        The set.
 
     Raises:
         NoAdjustmentError: If there is none; the error says why and shows a path.
@@ -104,13 +91,8 @@ def frontdoor_set(
 
 
 def frontdoor_sets(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    include: str | Collection[str] = (),
-    within: str | Collection[str] | None = None,
-) -> Iterator[frozenset[str]]:
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, include: Nodes = (), within: Nodes | None = None
+) -> Iterator[NodeSet]:
     """List all front-door sets, lazily and with polynomial delay: there can be exponentially many.
 
     Args:
@@ -128,16 +110,12 @@ def frontdoor_sets(
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
 
-    return between(graph, required, allowed, functools.partial(_exists_between, graph, treatments, outcomes))
+    return sets_between(graph, required, allowed, functools.partial(_exists_between, graph, treatments, outcomes))
 
 
 def minimal_frontdoor_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    within: str | Collection[str] | None = None,
-) -> frozenset[str]:
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, within: Nodes | None = None
+) -> NodeSet:
     """Return a minimal front-door set: no proper subset of it is a front-door set.
 
     Nodes are forbidden one after the other as long as a front-door set remains. If a proper subset of the result were a
@@ -167,12 +145,8 @@ def minimal_frontdoor_set(
 
 
 def _bounds(
-    graph: CausalDAG,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    include: str | Collection[str],
-    within: str | Collection[str] | None,
-) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+    graph: CausalDAG, treatment: Nodes, outcome: Nodes, include: Nodes, within: Nodes | None
+) -> tuple[NodeSet, NodeSet, NodeSet, NodeSet]:
     """Return the treatments, the outcomes, the nodes that front-door sets must hold, and the allowed nodes."""
     treatments, outcomes = check_question(graph, treatment, outcome)
     offered = offered_nodes(graph, within) - treatments - outcomes
@@ -180,30 +154,18 @@ def _bounds(
 
 
 def _exists_between(
-    graph: CausalDAG,
-    treatments: frozenset[str],
-    outcomes: frozenset[str],
-    required: frozenset[str],
-    allowed: frozenset[str],
+    graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, required: NodeSet, allowed: NodeSet
 ) -> bool:
     """Return whether there is a front-door set that holds the required nodes and otherwise only allowed nodes."""
     return _admits(graph, treatments, outcomes, required, _largest(graph, treatments, outcomes, allowed))
 
 
-def _admits(
-    graph: CausalDAG,
-    treatments: frozenset[str],
-    outcomes: frozenset[str],
-    required: frozenset[str],
-    largest: frozenset[str],
-) -> bool:
+def _admits(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, required: NodeSet, largest: NodeSet) -> bool:
     """Return whether the largest set for conditions 2 and 3 holds the required nodes and satisfies condition 1."""
     return required <= largest and directed_path(graph, treatments, outcomes, avoiding=largest) is None
 
 
-def _largest(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], allowed: frozenset[str]
-) -> frozenset[str]:
+def _largest(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, allowed: NodeSet) -> NodeSet:
     """Return the largest set of allowed nodes that satisfies conditions 2 and 3.
 
     The search follows open walks from the outcomes, given the treatments, in the graph without the edges out of the

@@ -15,7 +15,6 @@ W has as many independent columns as there are treatments.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
 
 from kpp.causal.criteria.adjustment_sets import (
     CriterionCheck,
@@ -28,6 +27,7 @@ from kpp.causal.criteria.causal_paths import forbidden_nodes, path_to_forbidden
 from kpp.causal.criteria.treks import covariance_rank
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import check_disjoint, check_question
 from kpp.causal.graph.separation import d_separated, nearest_separators
 from kpp.foundation.wording import named
@@ -43,16 +43,11 @@ class Instrument:
     """
 
     node: str
-    given: frozenset[str]
+    given: NodeSet
 
 
 def is_instrument(
-    graph: CausalDAG,
-    instrument: str | Collection[str],
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    given: str | Collection[str] = (),
+    graph: CausalDAG, instrument: Nodes, *, treatment: Nodes, outcome: Nodes, given: Nodes = ()
 ) -> CriterionCheck:
     r"""Check whether nodes are instruments for the effect of treatments on an outcome given others.
 
@@ -99,9 +94,7 @@ def is_instrument(
     return closed(proper_backdoor_graph(graph, treatment=x, outcome=y), nodes, y, conditions, criterion)
 
 
-def instruments(
-    graph: CausalDAG, *, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> tuple[Instrument, ...]:
+def instruments(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes) -> tuple[Instrument, ...]:
     """Return the nodes that can be instruments, each with the nodes to condition on.
 
     The conditioning set of an instrument is the set nearest to the outcome that separates the two in the graph without
@@ -134,9 +127,7 @@ def instruments(
     return tuple(found)
 
 
-def _single_effect(
-    graph: CausalDAG, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> tuple[frozenset[str], frozenset[str]]:
+def _single_effect(graph: CausalDAG, treatment: Nodes, outcome: Nodes) -> tuple[NodeSet, NodeSet]:
     """Return the treatment and the outcome as sets of one node each."""
     x, y = check_question(graph, treatment, outcome)
     _check_single(graph, "treatment", x)
@@ -144,6 +135,6 @@ def _single_effect(
     return x, y
 
 
-def _check_single(graph: CausalDAG, argument: str, nodes: frozenset[str]) -> None:
+def _check_single(graph: CausalDAG, argument: str, nodes: NodeSet) -> None:
     if len(nodes) != 1:
         raise CausalError(f"`{argument}` must be one node, got {named(graph.sort(nodes))}")

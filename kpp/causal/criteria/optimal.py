@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from kpp.causal.criteria.adjustment_sets import allowed_nodes, check_adjustable, proper_backdoor_graph
 from kpp.causal.errors import NoOptimalSetError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes
 from kpp.causal.graph.nodes import check_effect
 from kpp.causal.graph.separating_sets import boundary, moral_graph, reached
 from kpp.causal.graph.separation import d_connecting_path, d_separated, some_separator
 
 
 def optimal_adjustment_set(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    within: str | Collection[str] | None = None,
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, within: Nodes | None = None
 ) -> frozenset[str]:
     r"""Return the adjustment set with the smallest asymptotic variance in every law with the graph.
 
@@ -39,9 +34,6 @@ def optimal_adjustment_set(
         treatment: The treatments.
         outcome: The outcomes.
         within: The nodes that the set may hold; by default all observed nodes.
-
-    Returns:
-        The set.
 
     Raises:
         NoAdjustmentError: If there is no adjustment set.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import networkx as nx
 
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import NodeSet
 
 _SOURCE, _SINK = "source", "sink"
 
@@ -17,19 +18,11 @@ _SOURCE, _SINK = "source", "sink"
 _Stop = tuple[str, str, str]
 
 
-def covariance_rank(graph: CausalDAG, first: frozenset[str], second: frozenset[str]) -> int:
+def covariance_rank(graph: CausalDAG, first: NodeSet, second: NodeSet) -> int:
     r"""Return the rank of the covariance of two sets in almost every linear model of a graph.
 
     It is the largest number of treks from the first set to the second of which no two share a node on their ways back,
     nor on their ways forth: a maximum flow through two copies of the graph in which each node has the capacity 1.
-
-    Args:
-        graph: The graph.
-        first: Nodes.
-        second: Nodes, possibly some of the same.
-
-    Returns:
-        The rank.
 
     References:
         Sullivant, Talaska and Draisma, Trek separation for Gaussian graphical models, 2010, theorem 2.8.

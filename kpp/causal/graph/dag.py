@@ -13,6 +13,7 @@ from kpp.causal.colliders import ColliderPartition, collider_partition
 from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
 from kpp.causal.graph.drawing import draw_svg
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
 from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
@@ -45,7 +46,7 @@ class CausalDAG:
         edges: Any = (),
         *,
         nodes: Iterable[str] = (),
-        latent: str | Collection[str] = (),
+        latent: Nodes = (),
         bidirected: Iterable[Collection[str]] = (),
     ):
         found, directed = as_edges(edges)
@@ -63,7 +64,7 @@ class CausalDAG:
             raise CycleError([*cycle, cycle[0]])
         self._graph = nx.freeze(graph)
         self._bidirected = frozenset(frozenset(pair) for pair in hidden)
-        self._latent: frozenset[str] = frozenset()  # set first: `as_nodes` reads the graph's nodes
+        self._latent: NodeSet = frozenset()  # set first: `as_nodes` reads the graph's nodes
         self._latent = as_nodes(self, latent, "latent")
 
     @classmethod
@@ -97,17 +98,17 @@ class CausalDAG:
         return nx.DiGraph(self._graph)
 
     @property
-    def bidirected(self) -> frozenset[frozenset[str]]:
+    def bidirected(self) -> frozenset[NodeSet]:
         """The pairs with a hidden common cause."""
         return self._bidirected
 
     @property
-    def latent(self) -> frozenset[str]:
+    def latent(self) -> NodeSet:
         """The nodes that are not observed."""
         return self._latent
 
     @property
-    def observed(self) -> frozenset[str]:
+    def observed(self) -> NodeSet:
         """The nodes that are observed."""
         return frozenset(self._graph) - self._latent
 
@@ -173,23 +174,23 @@ class CausalDAG:
     def _topological_order(self) -> tuple[str, ...]:
         return tuple(nx.lexicographical_topological_sort(self._graph, key=self.position.__getitem__))
 
-    def parents(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def parents(self, nodes: Nodes) -> NodeSet:
         """Return the direct causes of one node, or of any of several."""
         return frozenset(a for node in as_nodes(self, nodes, "nodes") for a in self._causes[node])
 
-    def children(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def children(self, nodes: Nodes) -> NodeSet:
         """Return the direct effects of one node, or of any of several."""
         return frozenset(b for node in as_nodes(self, nodes, "nodes") for b in self._effects[node])
 
-    def spouses(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def spouses(self, nodes: Nodes) -> NodeSet:
         """Return the nodes that share a bidirected edge with one node, or with any of several."""
         return frozenset(b for node in as_nodes(self, nodes, "nodes") for b in self._spouses[node])
 
-    def ancestors(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def ancestors(self, nodes: Nodes) -> NodeSet:
         """Return the causes, direct or not, of one node or of any of several, and these nodes themselves."""
         return _closure(self._causes, as_nodes(self, nodes, "nodes"))
 
-    def descendants(self, nodes: str | Collection[str]) -> frozenset[str]:
+    def descendants(self, nodes: Nodes) -> NodeSet:
         """Return the effects, direct or not, of one node or of any of several, and these nodes themselves."""
         return _closure(self._effects, as_nodes(self, nodes, "nodes"))
 
@@ -204,7 +205,7 @@ class CausalDAG:
         ends = (("->", self._effects), ("<-", self._causes), ("<->", self._spouses))
         return {node: [(arrow, other) for arrow, found in ends for other in found[node]] for node in self._graph}
 
-    def colliders(self, node: str | None = None) -> frozenset[str]:
+    def colliders(self, node: str | None = None) -> NodeSet:
         """Return the nodes at which two arrowheads meet; a bidirected edge has an arrowhead at each end.
 
         Args:
@@ -223,30 +224,30 @@ class CausalDAG:
             return projection.children(node) & projection.colliders()
         return frozenset(node for node in self._graph if self._graph.in_degree(node) + len(self._spouses[node]) > 1)
 
-    def hide(self, nodes: str | Collection[str]) -> CausalDAG:
+    def hide(self, nodes: Nodes) -> CausalDAG:
         """Return the graph with some more nodes latent, such as nodes that were not measured."""
         hidden = self._latent | as_nodes(self, nodes, "nodes")
         return CausalDAG(self._graph, latent=hidden, bidirected=self._bidirected)
 
-    def subgraph(self, nodes: str | Collection[str]) -> CausalDAG:
+    def subgraph(self, nodes: Nodes) -> CausalDAG:
         """Return the graph of some nodes and the edges among them; the other nodes are deleted, not marginalised."""
         kept = as_nodes(self, nodes, "nodes")
         edges = [(a, b) for a, b in self._graph.edges if a in kept and b in kept]
         hidden = [pair for pair in self._bidirected if pair <= kept]
         return CausalDAG(edges, nodes=self.sort(kept), latent=self._latent & kept, bidirected=hidden)
 
-    def do(self, nodes: str | Collection[str]) -> CausalDAG:
+    def do(self, nodes: Nodes) -> CausalDAG:
         """Return the graph after an intervention on nodes: without the edges into them, bidirected ones included."""
         fixed = as_nodes(self, nodes, "nodes")
         edges = [(a, b) for a, b in self._graph.edges if b not in fixed]
         return self._replace(edges, [pair for pair in self._bidirected if not pair & fixed])
 
-    def without_outgoing(self, nodes: str | Collection[str]) -> CausalDAG:
+    def without_outgoing(self, nodes: Nodes) -> CausalDAG:
         """Return the graph without the directed edges out of nodes; bidirected edges stay."""
         cut = as_nodes(self, nodes, "nodes")
         return self._replace([(a, b) for a, b in self._graph.edges if a not in cut], self._bidirected)
 
-    def _replace(self, edges: Iterable[tuple[str, str]], bidirected: Iterable[frozenset[str]]) -> CausalDAG:
+    def _replace(self, edges: Iterable[tuple[str, str]], bidirected: Iterable[NodeSet]) -> CausalDAG:
         return CausalDAG(edges, nodes=self._graph, latent=self._latent, bidirected=bidirected)
 
     def canonical(self) -> nx.DiGraph:
@@ -274,7 +275,7 @@ class CausalDAG:
     def _projection(self) -> CausalDAG:
         if not self._latent:
             return self
-        reached: dict[str, frozenset[str]] = {}  # latent node -> the observed nodes that it reaches through latent ones
+        reached: dict[str, NodeSet] = {}  # latent node -> the observed nodes that it reaches through latent ones
         for node in reversed(self.topological_order()):
             if node in self._latent:
                 children = self._effects[node]
@@ -288,7 +289,7 @@ class CausalDAG:
             hidden |= {frozenset(pair) for pair in ends if pair[0] != pair[1]}
         return CausalDAG(edges, nodes=observed, bidirected=hidden)
 
-    def districts(self, within: str | Collection[str] | None = None) -> tuple[frozenset[str], ...]:
+    def districts(self, within: Nodes | None = None) -> tuple[NodeSet, ...]:
         """Return the c-components: the sets of observed nodes that bidirected edges of the projection connect.
 
         Args:
@@ -304,7 +305,7 @@ class CausalDAG:
         linked.add_edges_from(tuple(pair) for pair in projection.bidirected if pair <= kept)
         return tuple(frozenset(component) for component in nx.connected_components(linked))
 
-    def markov_boundary(self, node: str) -> frozenset[str]:
+    def markov_boundary(self, node: str) -> NodeSet:
         """Return the smallest set of observed nodes that separates a node from all other observed nodes.
 
         In the projection these are the node's district, its children and their districts, and the parents of all these
@@ -312,9 +313,6 @@ class CausalDAG:
 
         Args:
             node: An observed node.
-
-        Returns:
-            The boundary.
 
         Raises:
             UnknownNodeError: If the name is not an observed node of the graph.
@@ -329,15 +327,11 @@ class CausalDAG:
         """Return a node's children, spouses and parents: see `kpp.causal.collider_partition`."""
         return collider_partition(self, outcome)
 
-    def d_separated(
-        self, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-    ) -> bool:
+    def d_separated(self, x: Nodes, y: Nodes, given: Nodes = ()) -> bool:
         """Return whether `given` separates `x` from `y`: see `kpp.causal.d_separated`."""
         return d_separated(self, x, y, given)
 
-    def d_connecting_path(
-        self, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-    ) -> Path | None:
+    def d_connecting_path(self, x: Nodes, y: Nodes, given: Nodes = ()) -> Path | None:
         """Return a path that `given` leaves open, or None: see `kpp.causal.d_connecting_path`."""
         return d_connecting_path(self, x, y, given)
 
@@ -346,7 +340,7 @@ class CausalDAG:
         return to_dot(self)
 
 
-def _closure(links: Mapping[str, Iterable[str]], nodes: frozenset[str]) -> frozenset[str]:
+def _closure(links: Mapping[str, Iterable[str]], nodes: NodeSet) -> NodeSet:
     """Return the nodes that links reach from some nodes, these included."""
     found, waiting = set(nodes), list(nodes)
     while waiting:

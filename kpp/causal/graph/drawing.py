@@ -21,12 +21,6 @@ _BEND = 0.55
 def draw_svg(directed: nx.DiGraph, bidirected: Sequence[Sequence[str]], latent: Set[str], title: str) -> Html:
     """Draw a graph: latent nodes dashed, bidirected edges dashed with two tips.
 
-    Args:
-        directed: The directed edges of the graph, which has at least one node.
-        bidirected: The pairs with a hidden common cause.
-        latent: The nodes that are not observed.
-        title: What the drawing shows.
-
     Returns:
         The SVG element. Names are text, which can be selected and searched.
     """

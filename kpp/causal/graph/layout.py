@@ -10,9 +10,6 @@ Positions = dict[str, tuple[int, float]]
 def layered_positions(directed: nx.DiGraph) -> Positions:
     """Place each node one step to the right of its last cause.
 
-    Args:
-        directed: The directed edges of the graph.
-
     Returns:
         For each node its step and its height in the step, with heights centered at 0 and 1 apart; the nodes of a step
         are in the order of the mean height of their causes.

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 
 from kpp.causal import errors
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
 
 
-def as_nodes(graph: MixedGraph, nodes: str | Collection[str], argument: str) -> frozenset[str]:
+def as_nodes(graph: MixedGraph, nodes: Nodes, argument: str) -> NodeSet:
     """Return one name or several as a set of nodes of the graph.
-
-    Args:
-        graph: The graph.
-        nodes: A name or a collection of names.
-        argument: The name of the caller's argument, for the message.
-
-    Returns:
-        The nodes.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
@@ -29,15 +21,8 @@ def as_nodes(graph: MixedGraph, nodes: str | Collection[str], argument: str) -> 
     return frozenset(names)
 
 
-def check_disjoint(**sets: frozenset[str]) -> None:
-    """Raise NotDisjointError if sets of nodes overlap.
-
-    Args:
-        **sets: The sets, by the names of their arguments.
-
-    Raises:
-        NotDisjointError: If two of them share a node.
-    """
+def check_disjoint(**sets: NodeSet) -> None:
+    """Raise NotDisjointError if sets of nodes overlap."""
     names = list(sets)
     for position, first in enumerate(names):
         for second in names[position + 1 :]:
@@ -45,20 +30,10 @@ def check_disjoint(**sets: frozenset[str]) -> None:
                 raise errors.NotDisjointError(sets[first] & sets[second], first, second)
 
 
-def check_question(
-    graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> tuple[frozenset[str], frozenset[str]]:
+def check_question(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[NodeSet, NodeSet]:
     """Return the treatments and the outcomes of a causal question as sets of observed nodes.
 
     The treatments need not be causes of the outcomes: that there is no effect is an answer.
-
-    Args:
-        graph: The graph.
-        treatment: A name or a collection of names, at least one.
-        outcome: A name or a collection of names, at least one.
-
-    Returns:
-        The treatments and the outcomes.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
@@ -77,18 +52,8 @@ def check_question(
     return treatments, outcomes
 
 
-def check_effect(
-    graph: MixedGraph, treatment: str | Collection[str], outcome: str | Collection[str]
-) -> tuple[frozenset[str], frozenset[str]]:
+def check_effect(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[NodeSet, NodeSet]:
     """Return the treatments and the outcomes of a causal effect that need not be zero, as sets of observed nodes.
-
-    Args:
-        graph: The graph.
-        treatment: A name or a collection of names, at least one.
-        outcome: A name or a collection of names, at least one.
-
-    Returns:
-        The treatments and the outcomes.
 
     Raises:
         UnreachableOutcomeError: If no treatment is an ancestor of an outcome.

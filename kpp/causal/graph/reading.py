@@ -18,9 +18,6 @@ def as_graph(graph: Any) -> CausalDAG | CausalOrder:
         graph: A `CausalDAG` or a `CausalOrder`, which are returned unchanged; a text in the language of dagitty or of
             Graphviz; or the edges of a graph: pairs (cause, effect), a mapping, or a `networkx.DiGraph`.
 
-    Returns:
-        The graph or the order.
-
     Raises:
         CausalError: If the graph is not valid.
         TypeError: If it is none of these.

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
 
 #: An undirected graph: the neighbours of each node.
 Moral = dict[str, set[str]]
 
 
-def minimal_separators(
-    graph: MixedGraph, x: frozenset[str], y: frozenset[str], within: frozenset[str]
-) -> Iterator[frozenset[str]]:
+def minimal_separators(graph: MixedGraph, x: NodeSet, y: NodeSet, within: NodeSet) -> Iterator[NodeSet]:
     """Yield every minimal set within the allowed nodes that separates `x` from `y`, the one nearest to y first.
 
     They are the minimal vertex cuts, through allowed nodes, of the moral graph of An(x, y). A cut is determined by its
@@ -26,7 +24,7 @@ def minimal_separators(
     moral = moral_graph(graph, x | y)
     allowed = within & frozenset(moral)
     first = _nearest_cut(moral, x, y, y, allowed, frozenset())
-    stack = [] if first is None else [(*first, frozenset[str]())]
+    stack = [] if first is None else [(*first, NodeSet())]
     while stack:
         cut, side, beyond = stack.pop()
         yield cut
@@ -40,13 +38,8 @@ def minimal_separators(
 
 
 def _nearest_cut(
-    moral: Moral,
-    x: frozenset[str],
-    y: frozenset[str],
-    side: frozenset[str],
-    allowed: frozenset[str],
-    beyond: frozenset[str],
-) -> tuple[frozenset[str], frozenset[str]] | None:
+    moral: Moral, x: NodeSet, y: NodeSet, side: NodeSet, allowed: NodeSet, beyond: NodeSet
+) -> tuple[NodeSet, NodeSet] | None:
     """Return the cut nearest to y whose side holds a set, and this side; None if the side holds excluded nodes."""
     grown = reached(moral, side, allowed - side)
     if grown & x:
@@ -56,12 +49,9 @@ def _nearest_cut(
     return None if left & beyond else (cut, left)
 
 
-def between(
-    graph: MixedGraph,
-    include: frozenset[str],
-    within: frozenset[str],
-    exists: Callable[[frozenset[str], frozenset[str]], bool],
-) -> Iterator[frozenset[str]]:
+def sets_between(
+    graph: MixedGraph, include: NodeSet, within: NodeSet, exists: Callable[[NodeSet, NodeSet], bool]
+) -> Iterator[NodeSet]:
     """Yield every set between `include` and `within` for which `exists`, given two sets, finds a set between them.
 
     Each set is yielded once; the number of tests between two sets is linear in the nodes.
@@ -77,7 +67,7 @@ def between(
         stack.extend(branch for branch in branches if exists(*branch))
 
 
-def moral_graph(graph: MixedGraph, nodes: frozenset[str]) -> Moral:
+def moral_graph(graph: MixedGraph, nodes: NodeSet) -> Moral:
     """Return the moral graph of some nodes and their ancestors; each hidden common cause is a node of it."""
     full, moral = graph.canonical(), dict[str, set[str]]()
     for node in graph.ancestors(nodes):
@@ -87,7 +77,7 @@ def moral_graph(graph: MixedGraph, nodes: frozenset[str]) -> Moral:
     return moral
 
 
-def reached(moral: Moral, sources: frozenset[str], walls: frozenset[str]) -> frozenset[str]:
+def reached(moral: Moral, sources: NodeSet, walls: NodeSet) -> NodeSet:
     """Return the nodes that can be reached in a moral graph without entering walls, the sources included."""
     found, waiting = set(sources), list(sources)
     while waiting:
@@ -97,6 +87,6 @@ def reached(moral: Moral, sources: frozenset[str], walls: frozenset[str]) -> fro
     return frozenset(found)
 
 
-def boundary(moral: Moral, nodes: frozenset[str]) -> frozenset[str]:
+def boundary(moral: Moral, nodes: NodeSet) -> NodeSet:
     """Return the neighbours of a set in a moral graph that are not in it."""
     return frozenset(other for node in nodes for other in moral[node]) - nodes

@@ -7,10 +7,10 @@ last edge points at it; these two decide where a path may go on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from kpp.causal.errors import CausalError
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes, check_disjoint
 from kpp.foundation.wording import named
 
@@ -46,9 +46,7 @@ class Path(tuple[str, ...]):
         return " ".join([self[0], *(f"{arrow} {node}" for arrow, node in zip(self.arrows, self[1:], strict=True))])
 
 
-def d_connecting_path(
-    graph: MixedGraph, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-) -> Path | None:
+def d_connecting_path(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) -> Path | None:
     """Return a shortest path from `x` to `y` that `given` leaves open, or None if `given` closes all paths.
 
     A path is open if each collider on it is an ancestor of `given` (or in it) and no other node on it is in `given`.
@@ -58,9 +56,6 @@ def d_connecting_path(
         x: The nodes to start from.
         y: The nodes to reach.
         given: The nodes conditioned on.
-
-    Returns:
-        The path, or None.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
@@ -77,16 +72,8 @@ def d_connecting_path(
     return _trace(came_from, ends[0]) if ends else None
 
 
-def reachable(graph: MixedGraph, x: str | Collection[str], given: str | Collection[str] = ()) -> frozenset[str]:
+def reachable(graph: MixedGraph, x: Nodes, given: Nodes = ()) -> NodeSet:
     """Return the nodes that `given` does not separate from `x`, those of `x` included.
-
-    Args:
-        graph: The graph.
-        x: The nodes to start from.
-        given: The nodes conditioned on.
-
-    Returns:
-        The nodes; none is in `given`.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
@@ -97,9 +84,7 @@ def reachable(graph: MixedGraph, x: str | Collection[str], given: str | Collecti
     return frozenset(on_open_walks(graph, sources, closed) - closed)
 
 
-def d_separated(
-    graph: MixedGraph, x: str | Collection[str], y: str | Collection[str], given: str | Collection[str] = ()
-) -> bool:
+def d_separated(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) -> bool:
     """Return whether `given` separates `x` from `y`: whether it closes every path between them.
 
     Args:
@@ -107,9 +92,6 @@ def d_separated(
         x: Nodes.
         y: Nodes.
         given: The nodes conditioned on.
-
-    Returns:
-        Whether they are separated.
 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
@@ -122,13 +104,8 @@ def d_separated(
 
 
 def minimal_separator(
-    graph: MixedGraph,
-    x: str | Collection[str],
-    y: str | Collection[str],
-    *,
-    include: str | Collection[str] = (),
-    within: str | Collection[str] | None = None,
-) -> frozenset[str] | None:
+    graph: MixedGraph, x: Nodes, y: Nodes, *, include: Nodes = (), within: Nodes | None = None
+) -> NodeSet | None:
     """Return a minimal set that holds `include` and separates `x` from `y`: no proper subset with `include` does.
 
     If any allowed set separates them, then so does Z0 = An(x, y, include) & within. The nodes of Z0 that can be reached
@@ -154,14 +131,7 @@ def minimal_separator(
     return None if found is None else found[1]
 
 
-def is_minimal_separator(
-    graph: MixedGraph,
-    x: str | Collection[str],
-    y: str | Collection[str],
-    given: str | Collection[str],
-    *,
-    include: str | Collection[str] = (),
-) -> bool:
+def is_minimal_separator(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes, *, include: Nodes = ()) -> bool:
     """Return whether a set separates `x` from `y` while none of its proper subsets that hold `include` does.
 
     Args:
@@ -184,8 +154,8 @@ def is_minimal_separator(
 
 
 def nearest_separators(
-    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], allowed: frozenset[str]
-) -> tuple[frozenset[str], frozenset[str]] | None:
+    graph: MixedGraph, x: NodeSet, y: NodeSet, include: NodeSet, allowed: NodeSet
+) -> tuple[NodeSet, NodeSet] | None:
     """Return the separator of ancestors nearest to x, and the part of it that y reaches; None if none separates.
 
     Both hold the nodes of `include`, and else only nodes of `allowed`, which holds no nodes of x or y.
@@ -200,9 +170,7 @@ def nearest_separators(
     return near, near & (from_y | include)
 
 
-def some_separator(
-    graph: MixedGraph, x: frozenset[str], y: frozenset[str], include: frozenset[str], within: frozenset[str]
-) -> frozenset[str] | None:
+def some_separator(graph: MixedGraph, x: NodeSet, y: NodeSet, include: NodeSet, within: NodeSet) -> NodeSet | None:
     """Return a set between `include` and `within` that separates `x` from `y`, or None if there is none.
 
     If any set separates them, the allowed ancestors do (van der Zander, Liskiewicz and Textor, 2019, section 3): Z =
@@ -213,11 +181,7 @@ def some_separator(
 
 
 def on_open_walks(
-    graph: MixedGraph,
-    sources: frozenset[str],
-    closed: frozenset[str],
-    inside: frozenset[str] | None = None,
-    targets: frozenset[str] = frozenset(),
+    graph: MixedGraph, sources: NodeSet, closed: NodeSet, inside: NodeSet | None = None, targets: NodeSet = frozenset()
 ) -> set[str]:
     """Return the nodes on open walks from some nodes, with the closed nodes at which the walks end or turn.
 
@@ -229,20 +193,13 @@ def on_open_walks(
         closed: The nodes conditioned on.
         inside: The nodes that the walks may visit, all by default; it must hold the ancestors of each of its nodes.
         targets: Nodes at which the search stops: once it reaches one of them, the other nodes may be missing.
-
-    Returns:
-        The nodes.
     """
     return {node for node, _ in _search(graph, sources, targets, closed, closed, inside)}
 
 
 def _checked(
-    graph: MixedGraph,
-    x: str | Collection[str],
-    y: str | Collection[str],
-    include: str | Collection[str],
-    within: str | Collection[str] | None,
-) -> tuple[frozenset[str], frozenset[str], frozenset[str], frozenset[str]]:
+    graph: MixedGraph, x: Nodes, y: Nodes, include: Nodes, within: Nodes | None
+) -> tuple[NodeSet, NodeSet, NodeSet, NodeSet]:
     """Return the arguments of a search for a separator as sets of nodes, the last without the nodes of x and y."""
     first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")
     allowed = graph.observed if within is None else as_nodes(graph, within, "within")
@@ -254,11 +211,11 @@ def _checked(
 
 def _search(
     graph: MixedGraph,
-    sources: frozenset[str],
-    targets: frozenset[str],
-    closed: frozenset[str],
-    opened: frozenset[str],
-    inside: frozenset[str] | None = None,
+    sources: NodeSet,
+    targets: NodeSet,
+    closed: NodeSet,
+    opened: NodeSet,
+    inside: NodeSet | None = None,
 ) -> dict[State, tuple[State, str] | None]:
     """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them.
 

@@ -7,8 +7,16 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import NodeSet
 from kpp.causal.graph.separation import on_open_walks
-from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum, as_factors
+from kpp.causal.identification.expressions import (
+    Expression,
+    Probability,
+    ProbabilityProduct,
+    ProbabilitySum,
+    Ratio,
+    as_factors,
+)
 
 
 class Algebra:
@@ -23,16 +31,16 @@ class Algebra:
         self._position = {node: place for place, node in enumerate(self._order)}
         self._d_separated = functools.cache(self._separated)  # the same questions return for each summed node
 
-    def probability(self, outcome: frozenset[str], given: frozenset[str] = frozenset()) -> Expression:
+    def probability(self, outcome: NodeSet, given: NodeSet = frozenset()) -> Expression:
         """Return P(outcome | given) without the conditions that the other conditions separate from the outcome."""
         needed = given & on_open_walks(self._graph, outcome, given, self._before(outcome | given))
-        return Probability(outcome, needed) if outcome else Product(())
+        return Probability(outcome, needed) if outcome else ProbabilityProduct(())
 
-    def _separated(self, x: frozenset[str], y: frozenset[str], given: frozenset[str]) -> bool:
+    def _separated(self, x: NodeSet, y: NodeSet, given: NodeSet) -> bool:
         """Return whether `given` separates two sets of nodes; the three are disjoint."""
         return not y or y.isdisjoint(on_open_walks(self._graph, x, given, self._before(x | y | given), y))
 
-    def _before(self, nodes: frozenset[str]) -> frozenset[str]:
+    def _before(self, nodes: NodeSet) -> NodeSet:
         """Return the nodes up to the last of some in the causal order; they hold all ancestors of these."""
         return frozenset(self._order[: 1 + max(map(self._position.__getitem__, nodes), default=-1)])
 
@@ -43,7 +51,7 @@ class Algebra:
         plain = [part for part in flat if not isinstance(part, Ratio)]
         if not fractions:
             ordered = tuple(sorted(plain, key=self._rank))
-            return ordered[0] if len(ordered) == 1 else Product(ordered)
+            return ordered[0] if len(ordered) == 1 else ProbabilityProduct(ordered)
         above = [part for fraction in fractions for part in as_factors(fraction.above)]
         below = [part for fraction in fractions for part in as_factors(fraction.below)]
         return self.ratio(self.product([*plain, *above]), self.product(below))
@@ -64,11 +72,11 @@ class Algebra:
         top = self.product(numerator)
         return Ratio(top, self.product(denominator)) if denominator else top
 
-    def sum_out(self, over: frozenset[str], expression: Expression) -> Expression:
+    def sum_out(self, over: NodeSet, expression: Expression) -> Expression:
         """Return the sum over some nodes; factors that do not depend on them are moved in front of it."""
         if not over:
             return expression
-        if isinstance(expression, Sum):
+        if isinstance(expression, ProbabilitySum):
             return self.sum_out(over | expression.over, expression.body)
         if isinstance(expression, Ratio) and not expression.below.free & over:
             return self.ratio(self.sum_out(over, expression.above), expression.below)
@@ -81,13 +89,13 @@ class Algebra:
             inside, over = self._open_sums([factor for factor in inside if factor.free & over], over)
             inside, left = self._summed(inside, over)
             if left == over:
-                return self.product([*outside, Sum(over, self.product(inside))])
+                return self.product([*outside, ProbabilitySum(over, self.product(inside))])
             over = left
             if any(isinstance(factor, Ratio) for factor in inside):
                 return self.product([*outside, self.sum_out(over, self.product(inside))])
         return self.product([*outside, *inside])
 
-    def _summed(self, factors: list[Expression], over: frozenset[str]) -> tuple[list[Expression], frozenset[str]]:
+    def _summed(self, factors: list[Expression], over: NodeSet) -> tuple[list[Expression], NodeSet]:
         """Sum a product over the nodes for which the sum has a closed form; return its factors and the other nodes.
 
         The last node in the causal order is summed first. A node without a closed form is tried again when its factors
@@ -117,11 +125,11 @@ class Algebra:
         """Return the form to display: P(a | b, c) P(b | c) becomes P(a, b | c), and divisors are moved into sums."""
         if isinstance(expression, Ratio):
             expression = self._with_divided_terms(expression)
-        if isinstance(expression, Sum):
-            return Sum(expression.over, self.joined(expression.body))
+        if isinstance(expression, ProbabilitySum):
+            return ProbabilitySum(expression.over, self.joined(expression.body))
         if isinstance(expression, Ratio):
             return Ratio(self.joined(expression.above), self.joined(expression.below))
-        factors = [self.joined(f) if isinstance(f, (Sum, Ratio)) else f for f in as_factors(expression)]
+        factors = [self.joined(f) if isinstance(f, (ProbabilitySum, Ratio)) else f for f in as_factors(expression)]
         for effect, cause in permutations([f for f in factors if isinstance(f, Probability)], 2):
             if effect.given == cause.outcome | cause.given:
                 both = Probability(effect.outcome | cause.outcome, cause.given)
@@ -129,7 +137,7 @@ class Algebra:
         return self.product(factors)
 
     def _rank(self, factor: Expression) -> tuple[int, int, str]:
-        kind = int(isinstance(factor, Sum))
+        kind = int(isinstance(factor, ProbabilitySum))
         named = factor.outcome if isinstance(factor, Probability) else factor.mentioned
         return kind, -max(self._position[node] for node in named), str(sorted(factor.mentioned))
 
@@ -141,7 +149,7 @@ class Algebra:
         """
         groups: list[list[Expression]] = [[part] for part in numerator]
         probabilities = [part for part in numerator if isinstance(part, Probability)]
-        wanted, grown = frozenset[str](), factor.outcome if isinstance(factor, Probability) else frozenset()
+        wanted, grown = NodeSet(), factor.outcome if isinstance(factor, Probability) else frozenset()
         while wanted != grown:
             wanted = grown
             group = [part for part in probabilities if part.outcome & wanted]
@@ -156,7 +164,7 @@ class Algebra:
 
     def _with_divided_terms(self, ratio: Ratio) -> Expression:
         """Divide the terms of a sum, rather than the sum, by a divisor that is the same for all terms."""
-        if not isinstance(ratio.above, Sum) or ratio.above.over & ratio.below.free:
+        if not isinstance(ratio.above, ProbabilitySum) or ratio.above.over & ratio.below.free:
             return ratio
         terms = self.ratio(ratio.above.body, ratio.below)
         return ratio if isinstance(terms, Ratio) else self.sum_out(ratio.above.over, terms)
@@ -167,7 +175,7 @@ class Algebra:
         Conditions of the divisor may be missing if its other conditions separate them from its outcome.
         """
         if part == factor:
-            return Product(())
+            return ProbabilityProduct(())
         if not (isinstance(part, Probability) and isinstance(factor, Probability) and factor.outcome <= part.outcome):
             return None
         rest = part.outcome - factor.outcome
@@ -177,11 +185,11 @@ class Algebra:
         return None
 
     @staticmethod
-    def _open_sums(factors: list[Expression], over: frozenset[str]) -> tuple[list[Expression], frozenset[str]]:
+    def _open_sums(factors: list[Expression], over: NodeSet) -> tuple[list[Expression], NodeSet]:
         """Split sums into factors and summed nodes, if these names are not used in the other factors."""
         opened: list[Expression] = []
         for place, factor in enumerate(factors):
-            if isinstance(factor, Sum):
+            if isinstance(factor, ProbabilitySum):
                 others = frozenset().union(over, *(other.free for other in [*opened, *factors[place + 1 :]]))
                 if not factor.over & others:
                     opened += as_factors(factor.body)

@@ -21,9 +21,9 @@ from kpp.causal.identification.expressions import (
     TEXT,
     Expression,
     Probability,
-    Product,
+    ProbabilityProduct,
+    ProbabilitySum,
     Ratio,
-    Sum,
     as_factors,
 )
 
@@ -106,9 +106,6 @@ def read_chain(estimand: Estimand) -> Chain:
     them too, and are conditioned on. A node whose value does not matter (`Estimand.arbitrary`) gets the observed law.
     In a fraction that is the whole estimand it is summed over in numerator and denominator, without a condition on it.
 
-    Args:
-        estimand: The estimand.
-
     Returns:
         The chain. Its free variables are treatments and conditions of the estimand, in role 0.
 
@@ -149,9 +146,9 @@ class _Reader:
         if isinstance(expression, Probability):
             given = tuple(names[node] for node in sorted(expression.given))
             return [ConditionalLaw(frozenset(names[node] for node in expression.outcome), given)]
-        if isinstance(expression, Product):
+        if isinstance(expression, ProbabilityProduct):
             return [law for factor in expression.factors for law in self.read(factor, names)]
-        if isinstance(expression, Sum):
+        if isinstance(expression, ProbabilitySum):
             return self.read(expression.body, {**names, **{node: self._new(node) for node in sorted(expression.over)}})
         if isinstance(expression, Ratio):
             return self._read_ratio(expression, names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Literal
 
 from kpp.causal.criteria.adjustment_sets import is_adjustment_set, minimal_adjustment_sets
@@ -11,6 +11,7 @@ from kpp.causal.criteria.frontdoor import minimal_frontdoor_set
 from kpp.causal.criteria.optimal import optimal_adjustment_set
 from kpp.causal.errors import CausalError, NoAdjustmentError, NoOptimalSetError, NotCoveredError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import check_effect, check_question
 from kpp.causal.identification.identify import identify
 from kpp.foundation.wording import brief, named
@@ -30,11 +31,7 @@ class Adjustment:
 
 
 def find_adjustment(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    columns: Iterable[str] | None = None,
+    graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, columns: Iterable[str] | None = None
 ) -> Adjustment:
     """Return the adjustment for an effect: none if none is needed, else back-door, else front-door.
 
@@ -47,9 +44,6 @@ def find_adjustment(
         treatment: The treatments.
         outcome: The outcomes.
         columns: The measured variables; names outside the graph are ignored. By default all observed nodes.
-
-    Returns:
-        The adjustment.
 
     Raises:
         NotCoveredError: If neither kind of set lies within the columns; the error holds the estimand if there is one.
@@ -74,9 +68,7 @@ def find_adjustment(
     return Adjustment("frontdoor", tuple(graph.sort(mediators)))
 
 
-def _backdoor(
-    graph: CausalDAG, treatments: frozenset[str], outcomes: frozenset[str], measured: frozenset[str]
-) -> tuple[str, ...]:
+def _backdoor(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, measured: NodeSet) -> tuple[str, ...]:
     """Return the optimal adjustment set, or the minimal one nearest to the outcomes, in the graph's order."""
     try:
         best = optimal_adjustment_set(graph, treatment=treatments, outcome=outcomes, within=measured)
@@ -86,11 +78,7 @@ def _backdoor(
 
 
 def _not_covered(
-    graph: CausalDAG,
-    treatments: frozenset[str],
-    outcomes: frozenset[str],
-    measured: frozenset[str],
-    reasons: Iterable[NoAdjustmentError],
+    graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, measured: NodeSet, reasons: Iterable[NoAdjustmentError]
 ) -> NotCoveredError:
     """Return the error for an effect without either kind of set, with its estimand in the measured variables."""
     narrowed = graph.hide(graph.observed - measured)

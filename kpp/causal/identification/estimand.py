@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from kpp.causal.graph.mixed_graph import NodeSet
 from kpp.causal.identification.expressions import LATEX, TEXT, Expression, Notation, Probability
 from kpp.foundation.wording import named
 
 
-def query_text(
-    outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str], notation: Notation = TEXT
-) -> str:
+def query_text(outcome: NodeSet, treatment: NodeSet, given: NodeSet, notation: Notation = TEXT) -> str:
     """Return an effect as text: ``P(y | do(x), z)``."""
     written = {node: notation.name(node) for node in outcome | treatment | given}
     conditions = [notation.do(notation.names(treatment, written))]
@@ -35,18 +34,18 @@ class Estimand:
         expression: The expression.
     """
 
-    outcome: frozenset[str]
-    treatment: frozenset[str]
-    given: frozenset[str]
+    outcome: NodeSet
+    treatment: NodeSet
+    given: NodeSet
     expression: Expression
 
     @property
-    def variables(self) -> frozenset[str]:
+    def variables(self) -> NodeSet:
         """The observed nodes that have to be measured to estimate the effect."""
         return self.expression.mentioned
 
     @property
-    def arbitrary(self) -> frozenset[str]:
+    def arbitrary(self) -> NodeSet:
         """Nodes in the expression whose values do not change it, because of the constraints of the graph on the law."""
         return self.expression.free - self.outcome - self.treatment - self.given
 
@@ -98,7 +97,7 @@ class Estimand:
         return {node: notation.name(node) for node in nodes}
 
 
-def _as_law(joint: xr.DataArray, needed: frozenset[str]) -> xr.DataArray:
+def _as_law(joint: xr.DataArray, needed: NodeSet) -> xr.DataArray:
     """Check a joint law and sum out the nodes that are not needed."""
     missing = needed - set(map(str, joint.dims))
     if missing:

@@ -92,12 +92,7 @@ class Expression(ABC):
 
     @abstractmethod
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the expression.
-
-        Args:
-            notation: Text or LaTeX.
-            written: How each free node is written.
-        """
+        """Write the expression."""
 
     @abstractmethod
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
@@ -120,12 +115,10 @@ class Probability(Expression):
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The nodes whose values it is a function of."""
         return self.outcome | self.given
 
     @property
     def mentioned(self) -> frozenset[str]:
-        """The nodes that stand anywhere in it."""
         return self.free
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
@@ -140,26 +133,24 @@ class Probability(Expression):
 
 
 @dataclass(frozen=True)
-class Product(Expression):
+class ProbabilityProduct(Expression):
     """The product of factors; the empty product is 1."""
 
     factors: tuple[Expression, ...]
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The nodes whose values it is a function of."""
         return frozenset().union(*(factor.free for factor in self.factors))
 
     @cached_property
     def mentioned(self) -> frozenset[str]:
-        """The nodes that stand anywhere in it."""
         return frozenset().union(*(factor.mentioned for factor in self.factors))
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
         """Write the factors side by side; a sum that is not the last one stands in brackets."""
         parts = [factor.write(notation, written) for factor in self.factors]
         for position, factor in enumerate(self.factors):
-            if isinstance(factor, Sum) and position < len(parts) - 1:
+            if isinstance(factor, ProbabilitySum) and position < len(parts) - 1:
                 parts[position] = parts[position].join(notation.brackets)
         return notation.times.join(parts) or "1"
 
@@ -177,12 +168,10 @@ class Ratio(Expression):
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The nodes whose values it is a function of."""
         return self.above.free | self.below.free
 
     @cached_property
     def mentioned(self) -> frozenset[str]:
-        """The nodes that stand anywhere in it."""
         return self.above.mentioned | self.below.mentioned
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
@@ -195,7 +184,7 @@ class Ratio(Expression):
 
 
 @dataclass(frozen=True)
-class Sum(Expression):
+class ProbabilitySum(Expression):
     """The sum over all values of some nodes. Inside the sum, their names are the summation variables.
 
     Raises:
@@ -212,7 +201,6 @@ class Sum(Expression):
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The nodes whose values it is a function of."""
         return self.body.free - self.over
 
     @property
@@ -237,7 +225,7 @@ class Sum(Expression):
 
 def as_factors(expression: Expression) -> tuple[Expression, ...]:
     """Return the factors of a product, or the expression as its only factor."""
-    return expression.factors if isinstance(expression, Product) else (expression,)
+    return expression.factors if isinstance(expression, ProbabilityProduct) else (expression,)
 
 
 def _contract(expression: Expression, over: frozenset[str], law: xr.DataArray) -> xr.DataArray:

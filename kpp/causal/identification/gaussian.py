@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from kpp.causal.identification.expressions import Expression, Probability, Product, Ratio, Sum
+from kpp.causal.identification.expressions import Expression, Probability, ProbabilityProduct, ProbabilitySum, Ratio
 from kpp.linalg import add_diagonal, cho_inverse, cho_solve, cholesky
 
 
@@ -22,35 +22,25 @@ def gaussian_precision(
     integral of a Gaussian density over some variables is Gaussian. So any identified effect of a linear Gaussian model
     is exact: its covariance given the intervened nodes is the inverse of the block of the outcomes.
 
-    Args:
-        expression: The expression, such as `kpp.causal.identify` finds.
-        covariance: The covariance of the nodes, (d, d), positive definite.
-        nodes: The names of the nodes in the order of `covariance`.
-
     Returns:
         :math:`\Lambda`, (d, d), zero outside of the nodes that the expression depends on.
     """
     if isinstance(expression, Probability):
         free, given = (jnp.array([node in names for node in nodes]) for names in (expression.free, expression.given))
         return marginal_precision(covariance, free) - marginal_precision(covariance, given)
-    if isinstance(expression, Product):
+    if isinstance(expression, ProbabilityProduct):
         forms = [gaussian_precision(factor, covariance, nodes) for factor in expression.factors]
         return sum(forms, start=jnp.zeros_like(covariance))
     if isinstance(expression, Ratio):
         above, below = (gaussian_precision(part, covariance, nodes) for part in (expression.above, expression.below))
         return above - below
-    if isinstance(expression, Sum):
+    if isinstance(expression, ProbabilitySum):
         return _integrated(gaussian_precision(expression.body, covariance, nodes), _positions(nodes, expression.over))
     raise TypeError(f"`expression` must be a probability, product, ratio or sum, got {type(expression).__name__}")
 
 
 def marginal_precision(covariance: Float[Array, "d d"], kept: Bool[Array, " d"]) -> Float[Array, "d d"]:
-    """Return the inverse of the block of some variables, in its place in a matrix of zeros.
-
-    Args:
-        covariance: The covariance of all variables, (d, d).
-        kept: The variables of the block, a mask (d,), which may be traced.
-    """
+    """Return the inverse of the block of some variables, in its place in a matrix of zeros."""
     both = kept[:, None] & kept[None, :]
     block = add_diagonal(jnp.where(both, covariance, 0.0), ~kept)
     return jnp.where(both, cho_inverse(cholesky(block, what="the covariance matrix")), 0.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import NodeSet
 from kpp.causal.identification.estimand import query_text
 
 
@@ -37,8 +38,8 @@ class Hedge:
     """
 
     graph: CausalDAG
-    treatment: frozenset[str]
-    outcome: frozenset[str]
+    treatment: NodeSet
+    outcome: NodeSet
     forest: CausalDAG
     subforest: CausalDAG
 
@@ -59,7 +60,7 @@ class Hedge:
             raise ValueError(f"`forest` and `subforest` must be a hedge, but this fails: {'; '.join(broken)}")
 
     @property
-    def roots(self) -> frozenset[str]:
+    def roots(self) -> NodeSet:
         """R, the nodes of F without a child in F."""
         return _roots(self.forest)
 
@@ -68,13 +69,7 @@ class Hedge:
         return f"F = {self.forest}, F' = {self.subforest} for {query}"
 
 
-def hedge_between(
-    graph: CausalDAG,
-    treatment: frozenset[str],
-    outcome: frozenset[str],
-    larger: frozenset[str],
-    smaller: frozenset[str],
-) -> Hedge:
+def hedge_between(graph: CausalDAG, treatment: NodeSet, outcome: NodeSet, larger: NodeSet, smaller: NodeSet) -> Hedge:
     """Return the hedge on two nested districts at which the identification algorithm stops.
 
     The bidirected edges are reduced to a spanning tree of the larger set that contains a spanning tree of the smaller
@@ -97,7 +92,7 @@ def hedge_between(
     return Hedge(graph, treatment, outcome, forest, forest.subgraph(smaller))
 
 
-def _roots(graph: CausalDAG) -> frozenset[str]:
+def _roots(graph: CausalDAG) -> NodeSet:
     return frozenset(node for node in graph.nodes if not graph.children(node))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from kpp.causal.errors import LatentNodeError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
 from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.estimand import Estimand, query_text
@@ -15,13 +15,7 @@ from kpp.causal.identification.hedges import hedge_between
 from kpp.foundation.wording import brief
 
 
-def identify(
-    graph: CausalDAG,
-    *,
-    treatment: str | Collection[str],
-    outcome: str | Collection[str],
-    given: str | Collection[str] = (),
-) -> Estimand:
+def identify(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, given: Nodes = ()) -> Estimand:
     r"""Express the effect :math:`P(y \mid do(x), z)` in the law of the observed nodes, if it is identified.
 
     The algorithm is complete: an estimand holds in every causal model with the graph and a positive law. If the effect
@@ -34,9 +28,6 @@ def identify(
         treatment: x, one name or several.
         outcome: y, one name or several.
         given: z, the nodes to condition on, with their values after the intervention.
-
-    Returns:
-        The estimand.
 
     Raises:
         NotIdentifiableError: If the effect is not identified; its `hedge` says why.
@@ -59,9 +50,7 @@ def identify(
     return _with_fewer_nodes(projection, _identified(projection, outcomes, treatments, conditions))
 
 
-def _identified(
-    graph: CausalDAG, outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str]
-) -> Estimand:
+def _identified(graph: CausalDAG, outcome: NodeSet, treatment: NodeSet, given: NodeSet) -> Estimand:
     """Run the algorithm on a graph without latent nodes."""
     algebra = Algebra(graph)
     question = _Question(graph, algebra, query_text(outcome, treatment, given))
@@ -85,7 +74,7 @@ def _with_fewer_nodes(graph: CausalDAG, estimand: Estimand) -> Estimand:
 class _Stopped(Exception):
     """Signals the two nested districts at which the algorithm stops."""
 
-    def __init__(self, larger: frozenset[str], smaller: frozenset[str]):
+    def __init__(self, larger: NodeSet, smaller: NodeSet):
         self.districts = larger, smaller
         super().__init__(f"between {sorted(larger)} and {sorted(smaller)}")
 
@@ -98,9 +87,7 @@ class _Question:
     algebra: Algebra
     asked: str
 
-    def conditional_effect(
-        self, outcome: frozenset[str], treatment: frozenset[str], given: frozenset[str]
-    ) -> Expression:
+    def conditional_effect(self, outcome: NodeSet, treatment: NodeSet, given: NodeSet) -> Expression:
         """Return P(outcome | do(treatment), given) by the algorithm IDC."""
         for node in self.graph.sort(given):
             others = given - {node}
@@ -116,9 +103,7 @@ class _Question:
             ) from None
         return self.algebra.ratio(joint, self.algebra.sum_out(outcome, joint)) if given else joint
 
-    def effect(
-        self, outcome: frozenset[str], treatment: frozenset[str], law: Expression, graph: CausalDAG
-    ) -> Expression:
+    def effect(self, outcome: NodeSet, treatment: NodeSet, law: Expression, graph: CausalDAG) -> Expression:
         """Return P(outcome | do(treatment)) for a graph with a known law, line by line as algorithm ID is published."""
         nodes = graph.observed
         # Line 1: without a treatment, the effect is a marginal of the law.
@@ -149,7 +134,7 @@ class _Question:
             return self.algebra.sum_out(part - outcome, kernel)
         return self.effect(outcome, treatment & district, kernel, graph.subgraph(district))
 
-    def _district_effect(self, part: frozenset[str], law: Expression, graph: CausalDAG) -> Expression:
+    def _district_effect(self, part: NodeSet, law: Expression, graph: CausalDAG) -> Expression:
         """Return P(part | do(all other nodes)) for a district of the nodes that are not treated.
 
         In large sparse graphs most of these districts are whole districts of the graph of their ancestors. Then the
@@ -160,7 +145,7 @@ class _Question:
             return self.effect(part, graph.observed - part, law, graph)
         return self.algebra.probability(part) if causes == part else self._markov_factors(part, causes, graph)
 
-    def _district_law(self, district: frozenset[str], law: Expression, graph: CausalDAG) -> Expression:
+    def _district_law(self, district: NodeSet, law: Expression, graph: CausalDAG) -> Expression:
         """Return the product of P(v | all nodes before v) over a district."""
         if law == Probability(graph.observed):
             return self._markov_factors(district, graph.observed, graph)
@@ -172,7 +157,7 @@ class _Question:
             self.algebra.ratio(upto, without) for node, upto, without in steps if node in district
         )
 
-    def _markov_factors(self, district: frozenset[str], within: frozenset[str], graph: CausalDAG) -> Expression:
+    def _markov_factors(self, district: NodeSet, within: NodeSet, graph: CausalDAG) -> Expression:
         """Return the product of P(v | all nodes before v) over a district, for the observed law of an ancestral set.
 
         Given the other nodes of its district among the nodes up to v, and the parents of all these, v is independent of
@@ -188,7 +173,7 @@ class _Question:
         return self.algebra.product(factors)
 
     @staticmethod
-    def _district(graph: CausalDAG, nodes: frozenset[str], within: frozenset[str]) -> frozenset[str]:
+    def _district(graph: CausalDAG, nodes: NodeSet, within: NodeSet) -> NodeSet:
         """Return the nodes that bidirected edges among some nodes connect with given ones."""
         found = reached = nodes
         while reached:

@@ -22,6 +22,7 @@ import itertools
 from kpp.causal.errors import CausalError, UnknownNodeError
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
+from kpp.causal.graph.mixed_graph import NodeSet
 from kpp.causal.identification.expressions import Expression
 from kpp.causal.identification.identify import identify
 from kpp.foundation.wording import named
@@ -47,7 +48,7 @@ class LawFactor:
     members: tuple[str, ...]
     parents: tuple[str, ...]
     given_members: bool = False
-    expressions: tuple[tuple[frozenset[str], Expression], ...] = ()
+    expressions: tuple[tuple[NodeSet, Expression], ...] = ()
 
 
 def intervention_law(graph: CausalDAG | CausalOrder) -> tuple[LawFactor, ...]:
@@ -94,7 +95,7 @@ def factors_of_features(graph: CausalDAG | CausalOrder, feature_names: tuple[str
     return intervention_law(graph.hide(others).project())
 
 
-def _of_district(graph: CausalDAG, district: frozenset[str]) -> LawFactor:
+def _of_district(graph: CausalDAG, district: NodeSet) -> LawFactor:
     members = tuple(graph.sort(district))
     outside = graph.parents(district) - district
     parents = tuple(graph.sort(outside))
@@ -112,6 +113,6 @@ def _of_district(graph: CausalDAG, district: frozenset[str]) -> LawFactor:
     return LawFactor(members, parents, expressions=tuple(_identified(graph, frozenset(subset)) for subset in subsets))
 
 
-def _identified(graph: CausalDAG, absent: frozenset[str]) -> tuple[frozenset[str], Expression]:
+def _identified(graph: CausalDAG, absent: NodeSet) -> tuple[NodeSet, Expression]:
     others = graph.observed - absent
     return absent, identify(graph, treatment=others, outcome=absent).expression

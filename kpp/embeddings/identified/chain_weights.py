@@ -84,17 +84,7 @@ class ChainSample(eqx.Module):
 def chain_weights(
     chain: Chain, outcome: frozenset[Variable], sample: ChainSample, query: Mapping[Variable, Float[Array, " p"]]
 ) -> Float[Array, "n p"]:
-    """Return the weights of the rows in the law of an outcome, for each query.
-
-    Args:
-        chain: The chain.
-        outcome: Variables of the chain.
-        sample: The sample.
-        query: The values of the free variables of the chain, (p,) each.
-
-    Returns:
-        The weights, (n, p).
-    """
+    """Return the weights of the rows in the law of an outcome, for each query."""
     solver = _Solver(chain, sample)
     num_queries = len(next(iter(query.values())))
     used = {variable: values for variable, values in query.items() if variable in chain.free}

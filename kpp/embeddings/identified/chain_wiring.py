@@ -110,10 +110,6 @@ def wire(chain: Chain, kept: Sequence[Iterable[Variable]]) -> tuple[Wiring, list
     take b from the rows of the first factor that has it, or from those of the last one, which needs fewer indices at
     the cost of more smoothing. The first is preferred.
 
-    Args:
-        chain: The chain.
-        kept: The groups.
-
     Returns:
         The wiring, and the factor of each group.
 
@@ -196,15 +192,7 @@ def _holds_conditions(law: ConditionalLaw) -> bool:
 
 
 def contract(tensors: Sequence[Tensor], kept: tuple[int, ...]) -> Float[Array, "..."]:
-    """Multiply arrays and sum over all indices but some, one index after another, so that results stay small.
-
-    Args:
-        tensors: The arrays with the indices of their axes.
-        kept: The indices of the axes of the result.
-
-    Returns:
-        The result.
-    """
+    """Multiply arrays and sum over all indices but some, one index after another, so that results stay small."""
     left = list(tensors)
     order, _ = _elimination([frozenset(indices) for _, indices in tensors], frozenset(kept))
     for index in order:

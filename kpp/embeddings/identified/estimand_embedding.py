@@ -145,9 +145,6 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
             kernel: The kernel of the outcome.
             kernels: The kernels of nodes in conditions.
 
-        Returns:
-            The embedding.
-
         Raises:
             NotCoveredError: If a part of the expression is not a conditional law; the message names the part.
             ValueError: If columns are missing or do not hold numbers, the names are not those of the effect, or the
@@ -165,10 +162,7 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         return cls(kernel, points, estimand, chain, tuple(outcome), tuple(conditions), sample)
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
-        """Return the weights of the outcomes for each query, (n, p).
-
-        Args:
-            query: The p queries, (p, d): values of `conditions`.
+        """Return the weights of the outcomes, (n, p), for p queries, values of `conditions`.
 
         Raises:
             ValueError: If `query` is None or has another number of columns.
@@ -265,7 +259,6 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[EstimandEmbedding, Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
         from kpp.causal import CausalDAG
 
         nodes = ["u", "v", "x", "y"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -59,31 +61,16 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         BayesIMP: uncertainty quantification for causal data fusion, 2021, proposition 2.
     """
 
-    kernel: AbstractKernel
-    treatment_kernel: AbstractKernel
-    treatment: Points
-    points: Points
-    regularization: Leaf
-    adjustment: AbstractAdjustment
-
-    def __init__(
-        self,
-        *,
-        kernel: AbstractKernel,
-        treatment_kernel: AbstractKernel,
-        treatment: Points,
-        points: Points,
-        regularization: Leaf,
-        adjustment: AbstractAdjustment | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.treatment_kernel = treatment_kernel
-        self.treatment, self.points = finite_arrays(treatment, "treatment"), finite_arrays(points, "points")
-        self.regularization = parameter("regularization")(regularization)
-        self.adjustment = NoAdjustment() if adjustment is None else adjustment
+    kernel: AbstractKernel = eqx.field(kw_only=True)
+    treatment_kernel: AbstractKernel = eqx.field(kw_only=True)
+    treatment: Points = eqx.field(converter=functools.partial(finite_arrays, name="treatment"), kw_only=True)
+    points: Points = eqx.field(converter=functools.partial(finite_arrays, name="points"), kw_only=True)
+    regularization: Leaf = eqx.field(converter=parameter("regularization"), kw_only=True)
+    adjustment: AbstractAdjustment = eqx.field(
+        converter=lambda value: NoAdjustment() if value is None else value, default=None, kw_only=True
+    )
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative, or the samples are empty or of different sizes."""
         check_non_negative(self.regularization, "regularization")
         check_samples(self.treatment, self.points, self.adjustment)
 
@@ -155,7 +142,6 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[InterventionalMeanEmbedding, Any]]:
-        """Yield a small embedding and its queries for the conformance suite."""
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
         adjustment = BackDoor(RBF(1.5), jnp.sin(3 * points))
         embedding = cls(

@@ -56,14 +56,7 @@ class AbstractAdjustment(eqx.Module):
         """
 
     def check_rows(self, num_samples: int) -> None:
-        """Raise ValueError if the covariates or mediators do not have as many rows as the treatments.
-
-        Args:
-            num_samples: The number of treatments in the sample, n.
-
-        Raises:
-            ValueError: If the numbers of rows differ.
-        """
+        """Raise ValueError if the covariates or mediators do not have as many rows as the treatments."""
 
     def cross(self, treatment_kernel: AbstractKernel, treatment: Points, query: Points) -> Float[Array, "n p"]:
         r"""Return :math:`\Phi`, the inner products of the samples' elements with the elements of p treatments.
@@ -191,7 +184,6 @@ class FrontDoor(AbstractAdjustment):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative."""
         check_non_negative(self.regularization, "regularization")
 
     def check_rows(self, num_samples: int) -> None:
@@ -221,12 +213,7 @@ def num_rows(batch: Points) -> int:
 
 
 def check_samples(treatment: Points, points: Points, adjustment: AbstractAdjustment) -> None:
-    """Check that the sample is not empty, and that outcomes and adjusting variables have as many rows as treatments.
-
-    Raises:
-        ValueError: If the sample is empty, or the numbers of rows differ.
-        TypeError: If `adjustment` is not an `AbstractAdjustment`.
-    """
+    """Check that the sample is not empty, and that outcomes and adjusting variables have as many rows as treatments."""
     if not isinstance(adjustment, AbstractAdjustment):
         raise TypeError(
             "`adjustment` must be NoAdjustment(), BackDoor(kernel, covariates) or FrontDoor(kernel, mediators, "

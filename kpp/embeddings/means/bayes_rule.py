@@ -75,7 +75,6 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is not positive and finite."""
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 
     @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
@@ -102,17 +101,7 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
         return self.likelihood.weights(self.prior_points) @ self.prior_weights
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
-        """Return the weights of the points in the posterior given each query.
-
-        Args:
-            query: p values of Y, one row each.
-
-        Returns:
-            The weights w(y), (n, p).
-
-        Raises:
-            ValueError: If `query` is None.
-        """
+        """Return the weights w(y) of the points in the posterior, (n, p), given p values of Y."""
         if query is None:
             raise ValueError("`query` must hold values of the condition, one row each, got None")
         kernel, masses = self.likelihood.kernel, self.pair_weights()[:, None]
@@ -128,7 +117,6 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelBayesRule, Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
         x, y = jax.random.normal(rng_key, (6, 2)), jax.random.normal(rng_key, (6, 1)) + 0.3
         likelihood = ConditionalMeanEmbedding(
             kernel=RBF(1.2), input_kernel=RBF(jnp.array([0.8, 1.5])), inputs=x, points=y, regularization=0.01

@@ -102,7 +102,6 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         self.amplitude = parameter("amplitude")(amplitude)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a variance is negative, or the samples are empty or have different numbers of rows."""
         check_non_negative(self.noise_variance, "noise_variance")
         check_non_negative(self.amplitude, "amplitude")
         check_samples(self.treatment, self.points, self.adjustment)
@@ -187,21 +186,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         return linalg.cho_solve(system.outputs, sections)
 
     def expectation(self, values: RKHSFunction | Numbers, query: Points | None = None) -> Float[Array, "..."]:
-        r"""Return the posterior mean of the expectation of a function.
-
-        .. math:: \langle f, \mu_q \rangle = \sum_i \alpha_i\, \mu_q(x_i), \qquad f = \sum_i \alpha_i k(x_i, \cdot)
-
-        Args:
-            values: The function, an `RKHSFunction` with the kernel k. Its intercept is added unchanged.
-            query: The p queries.
-
-        Returns:
-            The expectations, (p,); the draw axes of the function come first, its output axis last.
-
-        Raises:
-            TypeError: If `values` is not an `RKHSFunction`.
-            ValueError: If it has a different kernel.
-        """
+        """Return the posterior mean of the expectation of a function, an `RKHSFunction` with the kernel k."""
         if isinstance(values, RKHSFunction):
             check_same_kernel(values.kernel, self.space, "values")
         return AbstractEmbedding.expectation(self, values, query)
@@ -303,7 +288,6 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[BayesianConditionalMeanEmbedding, Any]]:
-        """Yield a small embedding and its queries for the conformance suite."""
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
         adjustment = FrontDoor(RBF(1.5), jnp.sin(3 * points), 0.01)
         embedding = cls(

@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import abc
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -84,9 +85,6 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
     def input_weights(self, query: Points | None) -> Float[Array, "N p"]:
         """Return the weights of the inputs' elements for each query.
 
-        Args:
-            query: The p queries, one row each.
-
         Returns:
             The weights a(q), (N, p). They may be negative, and their sum may differ from 1.
 
@@ -109,9 +107,6 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
             A = (L + c\,\mathrm{diag}(1/r))^{-1}, \quad G_{jj'} = \langle g_j, g_{j'} \rangle
 
         The embedding without input j has the same ridge c.
-
-        Returns:
-            The squared distances in the RKHS, (N,).
         """
         return self._system().leave_one_out_norms(self.outputs)
 
@@ -204,28 +199,13 @@ class ConditionalMeanEmbedding(AbstractRegressionEmbedding):
         Muandet et al., Kernel mean embedding of distributions, 2017, equation (4.6).
     """
 
-    kernel: AbstractKernel
-    input_kernel: AbstractKernel
-    inputs: Points
-    points: Points
-    regularization: Leaf
-
-    def __init__(
-        self,
-        *,
-        kernel: AbstractKernel,
-        input_kernel: AbstractKernel,
-        inputs: Points,
-        points: Points,
-        regularization: Leaf,
-    ) -> None:
-        self.kernel = kernel
-        self.input_kernel = input_kernel
-        self.inputs, self.points = finite_arrays(inputs, "inputs"), finite_arrays(points, "points")
-        self.regularization = parameter("regularization")(regularization)
+    kernel: AbstractKernel = eqx.field(kw_only=True)
+    input_kernel: AbstractKernel = eqx.field(kw_only=True)
+    inputs: Points = eqx.field(converter=functools.partial(finite_arrays, name="inputs"), kw_only=True)
+    points: Points = eqx.field(converter=functools.partial(finite_arrays, name="points"), kw_only=True)
+    regularization: Leaf = eqx.field(converter=parameter("regularization"), kw_only=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the regularization is negative, or the numbers of inputs and points differ."""
         check_non_negative(self.regularization, "regularization")
         for leaf in jax.tree.leaves((self.inputs, self.points)):
             if leaf.shape[:1] in ((), (0,)):
@@ -246,7 +226,6 @@ class ConditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple["ConditionalMeanEmbedding", Any]]:
-        """Yield small embeddings and their queries for the conformance suite."""
         inputs, points = jax.random.normal(rng_key, (6, 3)), jax.random.normal(rng_key, (6, 2)) + 0.3
         kernels = {"kernel": RBF(jnp.array([0.8, 1.5])), "input_kernel": RBF(1.2)}
         yield cls(**kernels, inputs=inputs, points=points, regularization=0.01), inputs[:3] - 0.2

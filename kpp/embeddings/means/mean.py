@@ -2,8 +2,10 @@ r"""The mean embedding of a sample."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -28,14 +30,9 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
     """
 
     kernel: AbstractKernel
-    points: Points
-
-    def __init__(self, kernel: AbstractKernel, points: Points) -> None:
-        self.kernel = kernel
-        self.points = finite_arrays(points, "points")
+    points: Points = eqx.field(converter=functools.partial(finite_arrays, name="points"))
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the sample is empty or its arrays have different lengths."""
         sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(self.points)}
         if len(sizes) != 1 or sizes <= {(), (0,)}:
             shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(self.points)]
@@ -53,6 +50,5 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[MeanEmbedding, None]]:
-        """Yield small embeddings and their queries for the conformance suite."""
         yield cls(RBF(lengthscale=jnp.array([0.8, 1.5])), jax.random.normal(rng_key, (5, 2))), None
         yield cls(RBF(lengthscale=1.2, variance=2.0), jax.random.normal(rng_key, (1, 3))), None

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.data.tables import Schema, columns_of_names, is_table, read_points
-from kpp.embeddings.tests.residuals import LENGTHSCALES, centered_features, regressions_on
+from kpp.embeddings.tests.residuals import LENGTHSCALES, centered_features, is_constant, rank_p_value, regressions_on
 from kpp.foundation.validation import check_same_rows, count, warn_if_float32
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
 from kpp.runtime.memory import check_count, check_matrices
@@ -145,10 +145,10 @@ def conditional_independence_test(
     check_matrices(
         2 if third is None else 6, num_rows, "`conditional_independence_test`", "choose a smaller `max_rows`"
     )
-    if _is_constant(first) or _is_constant(second):
+    if is_constant(first.points) or is_constant(second.points):
         return IndependenceTest(0.0, 1.0, num_permutations, num_rows)
     kernels = (_kernel(first) if x_kernel is None else x_kernel, _kernel(second) if y_kernel is None else y_kernel)
-    if third is None or _is_constant(third):
+    if third is None or is_constant(third.points):
         statistics = _permuted(key, *kernels, first.points, second.points, num_permutations)
         return _outcome(np.asarray(statistics), num_rows)
     family = (given_kernel,) if given_kernel is not None else tuple(_kernel(third, c) for c in LENGTHSCALES)
@@ -178,21 +178,15 @@ def _kernel(variable: _Variable, factor: float = 1.0) -> AbstractKernel:
     return resolve_features(default_kernel(schema, priors=False, lengthscale=lengthscale), schema.feature_names)
 
 
-def _is_constant(variable: _Variable) -> bool:
-    points = np.asarray(variable.points)
-    return bool((points == points[:1]).all())
-
-
 def _outcome(statistics: Float[np.ndarray, " draws_and_1"], num_rows: int) -> IndependenceTest:
     """Return the result: the rank of the first statistic among all."""
     if not np.isfinite(statistics).all():
         raise ValueError("`x_kernel`, `y_kernel` and `given_kernel` must be finite at the rows; the statistic is not")
     statistic, drawn = statistics[0], statistics[1:]
-    rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))  # equal statistics must count as equal
-    p_value = (1 + np.sum(drawn >= statistic - rounding)) / (1 + len(drawn))
+    p_value, rounding = rank_p_value(statistics)
     spread = drawn.std()
     score = (statistic - drawn.mean()) / spread if spread > rounding else 0.0
-    return IndependenceTest(float(score), float(p_value), len(drawn), num_rows)
+    return IndependenceTest(float(score), p_value, len(drawn), num_rows)
 
 
 @eqx.filter_jit

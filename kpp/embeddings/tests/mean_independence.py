@@ -19,14 +19,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.embeddings.tests.residuals import LENGTHSCALES, centered, centered_features, regressions_on
-from kpp.foundation.validation import (
-    as_finite_array,
-    as_points,
-    check_same_rows,
-    count,
-    warn_if_float32,
+from kpp.embeddings.tests.residuals import (
+    LENGTHSCALES,
+    centered,
+    centered_features,
+    is_constant,
+    rank_p_value,
+    regressions_on,
 )
+from kpp.foundation.validation import as_finite_array, as_points, check_same_rows, count, warn_if_float32
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.kernels.toolkit import check_positive
 from kpp.runtime.memory import check_count, check_matrices
@@ -124,7 +125,7 @@ def mean_independence_test(
         targets, points, z = targets[rows], points[rows], None if z is None else z[rows]
     check_count(num_permutations, "num_permutations", 2 * len(points))
     check_matrices(2 if z is None else 5, len(points), "`mean_independence_test`", "choose a smaller `max_rows`")
-    if _is_constant(targets) or _is_constant(points):
+    if is_constant(targets) or is_constant(points):
         return MeanIndependenceTest(0.0, 1.0, num_permutations, points.shape[0])
     kernel = _default_kernel(points) if kernel is None else kernel
     if z is None:
@@ -153,11 +154,6 @@ def _read(y: Numbers, x: Numbers, given: Numbers | None) -> tuple[Array, Array, 
     return y.reshape(y.shape[0], -1), x, z
 
 
-def _is_constant(values: Array) -> bool:
-    known = np.asarray(values)
-    return bool((known == known[:1]).all())
-
-
 def _default_kernel(x: Array, factor: float = 1.0) -> RBF:
     return RBF(factor * median_heuristic(x) * x.shape[1] ** 0.5)
 
@@ -166,11 +162,7 @@ def _outcome(statistics: np.ndarray, num_rows: int) -> MeanIndependenceTest:
     """Return the result: the rank of the first statistic among all."""
     if not np.isfinite(statistics).all():
         raise ValueError("`y` and the kernels of the rows must be finite, their products, too; the statistic is not")
-    statistic, resampled = statistics[0], statistics[1:]
-    # Equal statistics must count as equal despite rounding.
-    rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))
-    p_value = (1 + np.sum(resampled >= statistic - rounding)) / (1 + len(resampled))
-    return MeanIndependenceTest(float(statistic), float(p_value), len(resampled), num_rows)
+    return MeanIndependenceTest(float(statistics[0]), rank_p_value(statistics)[0], len(statistics) - 1, num_rows)
 
 
 @eqx.filter_jit

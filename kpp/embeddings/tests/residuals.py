@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.typing import AnyArray
 
 #: The lengthscales tried, in units of those of the median heuristic.
 LENGTHSCALES = (0.5, 1.0, 2.0)
@@ -18,6 +19,19 @@ _GRID = np.logspace(-7, 0, 15)  # the regularizations tried, in units of the mea
 _MAX_FEATURES = 100  # the rank of the kernel matrices of X and Y
 _MAX_RANK = 300  # the rank of the kernel matrices of Z in the regressions
 _ROUNDING = 1e-10  # the eigenvalues that count as 0, in units of the mean of the kernel's diagonal
+
+
+def is_constant(points: AnyArray) -> bool:
+    """Return whether all rows are the same."""
+    known = np.asarray(points)
+    return bool((known == known[:1]).all())
+
+
+def rank_p_value(statistics: Float[np.ndarray, " draws_and_1"]) -> tuple[float, float]:
+    """Return the p-value of the first statistic among all, and the difference that is only rounding."""
+    # Equal statistics must count as equal despite rounding.
+    rounding = 1e3 * np.finfo(statistics.dtype).eps * max(abs(statistics))
+    return float(np.mean(np.append(statistics[1:] >= statistics[0] - rounding, True))), rounding
 
 
 def regressions_on(grams: Float[Array, "kernels n n"]) -> Callable[[Float[Array, "n q"]], Float[Array, "n n"]]:

@@ -47,9 +47,6 @@ def independence_test(
         num_permutations: As for `mean_independence_test`.
         max_rows: As for `mean_independence_test`.
 
-    Returns:
-        The statistic and its p-value.
-
     Raises:
         ValueError: If `frame` is not a data frame, columns are missing or cannot be read, or as for
             `mean_independence_test` and `conditional_independence_test`.

@@ -135,12 +135,7 @@ class ExplanationPlots:
         """Plot the contributions to one prediction or a few, given by position, with intervals."""
         part = _rows(self._output(output), np.atleast_1d(instances))
         bounds = _bounds(part, probability, kind)
-        ax = plots.forest(
-            part["values"],
-            intervals=bounds,
-            max_features=max_features,
-            ax=ax,
-        )
+        ax = plots.forest(part["values"], intervals=bounds, max_features=max_features, ax=ax)
         return self._say_what_varies(ax, bounds is not None)
 
     def interactions(

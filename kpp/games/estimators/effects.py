@@ -17,7 +17,7 @@ from kpp.games.estimators.game import Game
 from kpp.games.estimators.methods import MAX_PLAYERS
 from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights
-from kpp.games.players.coalitions import all_coalitions
+from kpp.games.players.coalitions import Coalitions, Instances, all_coalitions
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.weighted import AbstractWeighted
 from kpp.typing import AnyArray, PointFunction
@@ -127,15 +127,11 @@ class _Shown(AbstractImputation):
     game: AbstractImputation
     features: Bool[Array, " d"]
 
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m"]:
         """Return the weights of the game."""
         return self.game.imputation_weights(function, x, coalitions)
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
         """Return the rows of the game with the values of the point in the shown features."""
         rows = self.game.impute(function, x, coalitions)
         return jnp.where(self.features, jnp.asarray(x)[None, :, None, :], rows)

@@ -16,12 +16,7 @@ from kpp.games.values.null_players import varying_players
 def read_game(
     value_function: AbstractValueFunction, function: object, x: object, groups: object, *, null_players: bool = False
 ) -> Game:
-    """Check the points and groups of a user, and leave out null players unless `null_players` is True.
-
-    Raises:
-        ValueError: If `x` or `groups` are not as described in `as_points` and `as_players`.
-        TypeError: If `groups` is not a mapping.
-    """
+    """Check the points and groups of a user, and leave out null players unless `null_players` is True."""
     x = as_points(x)
     if isinstance(function, RKHSFunction):
         x = as_points(x, num_features=function.num_features)

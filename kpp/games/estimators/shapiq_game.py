@@ -18,12 +18,7 @@ _COALITIONS = 2**12  # the largest number of coalitions that are valued at once
 
 
 def as_shapiq_game(
-    value_function: AbstractValueFunction,
-    function: Any,
-    x: object,
-    *,
-    groups: object = None,
-    output: int | None = None,
+    value_function: AbstractValueFunction, function: Any, x: object, *, groups: object = None, output: int | None = None
 ) -> Any:
     """Return the game of one prediction as a ``shapiq.Game``.
 

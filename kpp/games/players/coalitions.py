@@ -7,9 +7,18 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Array, Bool, Float
 
 from kpp.typing import AnyArray
+
+#: c coalitions of d features.
+Coalitions = Bool[AnyArray, "c d"]
+
+#: The values of c coalitions at p points, (*draws, c, p, *outputs); jaxtyping allows one group of axes of any number.
+CoalitionValues = Array
+
+#: p points to explain.
+Instances = Float[AnyArray, "p d"]
 
 #: The largest number of features whose coalitions are enumerated; a table of values then has a million rows.
 MAX_ENUMERATED = 20
@@ -36,12 +45,8 @@ def all_coalitions(num_features: int) -> Bool[np.ndarray, "c d"]:
     return (np.arange(2**num_features)[:, None] >> np.arange(num_features)[None, :]) % 2 == 1
 
 
-def as_coalitions(coalitions: Any, num_features: int) -> Bool[AnyArray, "c d"]:
-    """Return coalitions unchanged, if they are booleans of shape (c, d).
-
-    Raises:
-        ValueError: If they are not.
-    """
+def as_coalitions(coalitions: Any, num_features: int) -> Coalitions:
+    """Return coalitions unchanged, if they are booleans of shape (c, d)."""
     if not hasattr(coalitions, "dtype"):
         coalitions = np.asarray(coalitions)
     if coalitions.dtype != jnp.bool_ or coalitions.ndim != 2 or coalitions.shape[1] != num_features:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from kpp.games.players.coalitions import Coalitions
 from kpp.typing import AnyArray
 
 
@@ -57,11 +58,8 @@ class Players:
             membership[list(group)] = player
         return membership
 
-    def expand(self, coalitions: Bool[AnyArray, "c g"]) -> Bool[AnyArray, "c d"]:
+    def expand(self, coalitions: Bool[AnyArray, "c g"]) -> Coalitions:
         """Return coalitions of features from coalitions of players.
-
-        Args:
-            coalitions: Booleans of shape (c, g).
 
         Returns:
             Booleans of shape (c, d): the features of the players that are present; in the full coalition all features.
@@ -73,14 +71,7 @@ class Players:
         return np.where(*conditions) if isinstance(coalitions, np.ndarray) else jnp.where(*conditions)
 
     def multiply(self, factors: Float[Array, "d *rest"]) -> Float[Array, "g *rest"]:
-        """Multiply the factors of each player's features.
-
-        Args:
-            factors: One array per feature, (d, ...).
-
-        Returns:
-            One array per player, (g, ...).
-        """
+        """Multiply the factors of each player's features."""
         if self.are_features:
             return factors
         sizes = collections.defaultdict(list)

@@ -14,15 +14,12 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from kpp.foundation.modules import AbstractModule
+from kpp.games.players.coalitions import CoalitionValues
 from kpp.kernels import AbstractProductKernel
 
 
 def check_function(function: object) -> None:
-    """Check that a function to value is an `RKHSFunction` or any other function of points.
-
-    Raises:
-        TypeError: If it is neither.
-    """
+    """Check that a function to value is an `RKHSFunction` or any other function of points."""
     if not callable(function):
         raise TypeError(f"`function` must be a kpp.RKHSFunction or a function of points, got {type(function).__name__}")
 
@@ -34,7 +31,7 @@ class AbstractValueFunction(AbstractModule):
     """
 
     @abstractmethod
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> CoalitionValues:
         """Value coalitions at points.
 
         Laws: the values are linear in the function, and the value of a constant function is the constant; the value of
@@ -71,10 +68,6 @@ class AbstractValueFunction(AbstractModule):
     def base_at(self, function: Any, x: Any) -> Float[Array, "..."]:
         """Return the value of the empty coalition at points, which is `base` unless it differs between points.
 
-        Args:
-            function: The function that is explained.
-            x: The points, p of them.
-
         Returns:
             The base value: a scalar, led by draws, with the outputs last; with an axis of points (p,) before the
             outputs where it differs between them.
@@ -97,10 +90,4 @@ class AbstractProductValueFunction(AbstractValueFunction):
     def absent_factors(
         self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
     ) -> Float[Array, "d b n"]:
-        """Return the factors c of absent features, not negative where the term is `nonnegative`.
-
-        Args:
-            term: A product kernel.
-            references: Some of the references, (b, d).
-            points: The function's points, (n, d).
-        """
+        """Return the factors c of absent features, not negative where the term is `nonnegative`."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points, check_type
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import as_coalitions
+from kpp.games.players.coalitions import CoalitionValues, as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.values.product_games import example_functions, product_values
 from kpp.kernels import AbstractProductKernel
@@ -27,8 +27,7 @@ class Baseline(AbstractProductValueFunction):
     The base value is :math:`\sigma^2 \sum_i \alpha_i`, plus the intercept.
     """
 
-    def __call__(self, function: Any, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
-        """Value coalitions at points."""
+    def __call__(self, function: Any, x: object, coalitions: object) -> CoalitionValues:
         check_type(function, "function", ("RKHSFunction",))
         x = as_points(x)
         coalitions = as_coalitions(coalitions, x.shape[1])
@@ -50,7 +49,6 @@ class Baseline(AbstractProductValueFunction):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with a function and points: one kernel, a sum of kernels, several outputs."""
         for function, x in example_functions(rng_key):
             yield cls(), function, x
 

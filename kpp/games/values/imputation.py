@@ -18,11 +18,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points, is_concrete
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction, check_function
 from kpp.runtime.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
 from kpp.typing import AnyArray, PointFunction
@@ -45,9 +45,7 @@ class AbstractImputation(AbstractValueFunction):
     background: eqx.AbstractVar[Float[AnyArray, "m d"]]
 
     @abstractmethod
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m"]:
         """Return the weights of the imputed rows.
 
         Args:
@@ -59,9 +57,7 @@ class AbstractImputation(AbstractValueFunction):
             The weights, (c, p, m), one for each row that `impute` returns.
         """
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
         """Return the rows whose predictions are averaged: present features of x, absent ones of each background point.
 
         Args:
@@ -87,7 +83,7 @@ class AbstractImputation(AbstractValueFunction):
         """
         return None
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> 'Float[Array, "*draws c p *outputs"]':
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
@@ -98,17 +94,14 @@ class AbstractImputation(AbstractValueFunction):
         return mean_prediction(function, jnp.asarray(self.background))
 
 
-def equal_weights(x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"], num_rows: int) -> Float[Array, "c p r"]:
+def equal_weights(x: Instances, coalitions: Coalitions, num_rows: int) -> Float[Array, "c p r"]:
     """Return the weight 1/r for each of the r imputed rows of every coalition and point."""
     return jnp.full((coalitions.shape[0], x.shape[0], num_rows), 1 / num_rows, dtype=x.dtype)
 
 
 def imputed_values(
-    value_function: AbstractImputation,
-    function: PointFunction,
-    x: Float[Array, "p d"],
-    coalitions: Bool[AnyArray, "c d"],
-) -> 'Float[Array, "*draws c p *outputs"]':
+    value_function: AbstractImputation, function: PointFunction, x: Float[Array, "p d"], coalitions: Coalitions
+) -> CoalitionValues:
     """Value coalitions by the weighted predictions of imputed rows; see `AbstractValueFunction`."""
     check_function(function)
     if isinstance(function, RKHSFunction):
@@ -157,7 +150,7 @@ def predict_groups(function: PointFunction, rows: Float[AnyArray, "k m d"]) -> t
 @eqx.filter_jit
 def _values_in_rkhs(
     value_function: AbstractImputation, function: RKHSFunction, x: Array, coalitions: Array
-) -> 'Float[Array, "*draws c p *outputs"]':
+) -> CoalitionValues:
     """Value one coalition after another, some points at a time."""
 
     def of_draw(draw: RKHSFunction) -> Array:
@@ -187,8 +180,8 @@ def _weighted_sums(
 
 
 def _values_of_callable(
-    value_function: AbstractImputation, function: PointFunction, x: AnyArray, coalitions: Bool[AnyArray, "c d"]
-) -> 'Float[Array, "*draws c p *outputs"]':
+    value_function: AbstractImputation, function: PointFunction, x: AnyArray, coalitions: Coalitions
+) -> CoalitionValues:
     """Value coalitions by calling any function, some coalitions and points at a time."""
     constant = value_function.base(function)
     x = _library(x).asarray(x)
@@ -206,12 +199,8 @@ def _rows_per_call(constant: Array) -> int:
 
 
 def _values_of_chunk(
-    value_function: AbstractImputation,
-    function: PointFunction,
-    x: AnyArray,
-    coalitions: Bool[AnyArray, "c d"],
-    constant: Array,
-) -> 'tuple[Float[Array, "*draws c p *outputs"], int]':
+    value_function: AbstractImputation, function: PointFunction, x: AnyArray, coalitions: Coalitions, constant: Array
+) -> "tuple[CoalitionValues, int]":
     """Value a few coalitions; also return the axis of the coalitions."""
     weights = value_function.imputation_weights(function, x, coalitions)
     weights = _library(weights).asarray(weights)
@@ -228,7 +217,7 @@ def _values_of_chunk(
 @functools.partial(jax.jit, static_argnames="axis")
 def _weigh_chunk(
     weights: Float[AnyArray, "c p m"], predictions: Float[AnyArray, "..."], constant: Float[Array, "..."], axis: int
-) -> 'Float[Array, "*draws c p *outputs"]':
+) -> CoalitionValues:
     """Return the weighted sums of the predictions of imputed rows, whose groups lie along an axis."""
     lead = predictions.shape[:axis]
     center = constant.reshape(*lead, 1, 1, *constant.shape[axis:])

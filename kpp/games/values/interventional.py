@@ -7,11 +7,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.values.imputation import AbstractImputation, imputed_values
 from kpp.games.values.product_games import example_functions, has_product_terms, product_values
@@ -34,17 +34,14 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
-        """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         if isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
             return product_values(self, function, x, jnp.asarray(coalitions))
         return imputed_values(self, function, x, coalitions)
 
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m"]:
         """Return 1/m for every coalition, point and background point."""
         num_background = self.background.shape[0]
         return jnp.full((coalitions.shape[0], x.shape[0], num_background), 1 / num_background, dtype=x.dtype)
@@ -61,6 +58,5 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with a function and points: one kernel, a sum of kernels, several outputs."""
         for function, x in example_functions(rng_key):
             yield cls(function.points[:3] + 0.1), function, x

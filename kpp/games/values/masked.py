@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.foundation.validation import as_points, count, warn_if_float32
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.conditional.conditional_embeddings import median_kernel
+from kpp.games.values.conditional.conditional_embeddings import MatrixOf, median_kernel
 from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, parameter
@@ -56,20 +56,16 @@ class MaskedRegression(AbstractWeighted):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Check the options."""
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         count(self.masks_per_point, "masks_per_point")
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
-        """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         warn_if_float32("MaskedRegression")
         return embedded_values(self, function, x, jnp.asarray(coalitions))
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
         """Return the background for every coalition, but x for the full one."""
         return self.impute_from_background(x, coalitions)
 
@@ -77,9 +73,7 @@ class MaskedRegression(AbstractWeighted):
         """Return the kernel, which is the same for all functions."""
         return median_kernel(jnp.asarray(self.background)) if self.kernel is None else self.kernel
 
-    def weights_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:
         """Return a function from the mask of a coalition to the weights of the background points."""
         background = jnp.asarray(self.background)
         points = background if x is None else x
@@ -113,6 +107,5 @@ class MaskedRegression(AbstractWeighted):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield an instance with a function of several outputs and points."""
         function, x = list(example_functions(rng_key))[2]
         yield cls(function.points[:4] + 0.1, masks_per_point=2), function, x

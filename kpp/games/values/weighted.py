@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -11,11 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances
 from kpp.games.values.abstract import check_function
+from kpp.games.values.conditional.conditional_embeddings import MatrixOf
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
 from kpp.kernels import AbstractKernel
 from kpp.runtime.batching import map_rows, rows_that_fit
-from kpp.typing import AnyArray, PointFunction
+from kpp.typing import PointFunction
 
 #: The largest number of entries of a matrix between explained points and other points.
 MAX_ENTRIES = 2**24
@@ -29,17 +30,13 @@ class AbstractWeighted(AbstractImputation):
         """Return the kernel for a function without draws."""
 
     @abstractmethod
-    def weights_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:
         """Return a function from the mask of a coalition to the weights, at some points or at the background itself.
 
         With exact end points they are 1/m for no features and for all.
         """
 
-    def averages_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
+    def averages_of(self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]) -> MatrixOf:
         """Return a function from the mask of a coalition to the weighted sums of values at the background points."""
         return weighted_sums(self.weights_of(kernel, x), values)
 
@@ -48,30 +45,24 @@ class AbstractWeighted(AbstractImputation):
         """Whether the values of the empty and the full coalition are the mean prediction and the prediction."""
         return True
 
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m"]:
         """Return the weights; with exact end points 1/m for no features and for all."""
         return _all_weights(self, self.kernel_for(function), jnp.asarray(x), jnp.asarray(coalitions))
 
-    def impute_from_background(
-        self, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m d"]:
+    def impute_from_background(self, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
         """Return the background for every coalition, but with exact end points x for the full one."""
         full = jnp.all(jnp.asarray(coalitions), axis=1) & self.has_exact_ends
         return jnp.where(full[:, None, None, None], jnp.asarray(x)[None, :, None], self.background[None, None])
 
 
-def weighted_sums(
-    weights: Callable[[Bool[Array, " d"]], Float[Array, "m p"]], values: Float[Array, "m k"]
-) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
+def weighted_sums(weights: MatrixOf, values: Float[Array, "m k"]) -> MatrixOf:
     """Return a function from the mask of a coalition to the sums of values with the weights of the coalition."""
     return lambda mask: jnp.matmul(weights(mask).T, values, precision="highest")
 
 
 def embedded_values(
     value_function: AbstractWeighted, function: PointFunction, x: Float[Array, "p d"], coalitions: Bool[Array, "c d"]
-) -> Float[Array, "*draws c p *outputs"]:
+) -> CoalitionValues:
     r"""Value coalitions by weighted sums of predictions at the background points, :math:`v(S) = \sum_b w_b f(z_b)`.
 
     The function is an `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs). Points (p, d) and coalitions,
@@ -100,7 +91,7 @@ def _all_weights(
 @eqx.filter_jit
 def _embedded_in_rkhs(
     value_function: AbstractWeighted, function: RKHSFunction, x: Array, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
+) -> CoalitionValues:
     def of_draw(draw: RKHSFunction) -> Array:
         known = (draw(value_function.background), draw(x), draw.intercept)
         return _embedded_sums(value_function, value_function.kernel_for(draw), x, coalitions, known)

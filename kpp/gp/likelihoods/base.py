@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 
 from kpp.foundation.validation import as_array, as_targets, refuse_masked, wrong_kind
 from kpp.gp.expectations import expectation, log_expectation
-from kpp.gp.gaussian import LatentPredictive, draw_joint
+from kpp.gp.gaussian_laws import LatentPredictive, draw_joint
 from kpp.gp.links import Derivatives
 from kpp.typing import AnyArray, RngKey
 
@@ -117,13 +117,6 @@ class AbstractPointwiseLikelihood(AbstractLikelihood):
 
     def read_targets(self, y: object, name: str = "y") -> Float[Array, " n"]:
         """Read the observations that a user gives, by default any finite numbers.
-
-        Args:
-            y: The observations.
-            name: Their name in messages.
-
-        Returns:
-            An array, (n,).
 
         Raises:
             ValueError: If they do not fit the likelihood.

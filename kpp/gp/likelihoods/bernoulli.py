@@ -13,15 +13,7 @@ from numpyro.distributions import constraints
 from kpp.foundation.validation import as_binary_labels, one_of
 from kpp.gp.expectations import expected_log_ndtr, expected_softplus
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
-from kpp.gp.links import (
-    LINKS,
-    Derivatives,
-    Link,
-    derivatives,
-    expected_log_probability,
-    log_likelihood,
-    probability,
-)
+from kpp.gp.links import LINKS, Derivatives, Link, derivatives, expected_log_probability, log_likelihood, probability
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 
@@ -39,7 +31,6 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
     link: Link = eqx.field(static=True, default="logit")
 
     def __check_init__(self) -> None:
-        """Check the name of the link."""
         one_of(self.link, "link", LINKS)
 
     @property
@@ -52,7 +43,6 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
         return as_binary_labels(y, name=name)
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log probability of every label."""
         return log_likelihood(self.link, self.y, f)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:

@@ -37,7 +37,6 @@ class FunctionLikelihood(AbstractPointwiseLikelihood):
         return self.function(jnp.zeros(()) if like is None else jnp.zeros_like(like), self.exposure).support
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log density of every observation."""
         return self.function(f, self.exposure).log_prob(self.y)
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Array:
@@ -51,5 +50,4 @@ class FunctionLikelihood(AbstractPointwiseLikelihood):
         return self.function(f, exposure).sample(rng_key)
 
     def response_mean(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the means of the observations."""
         return expectation(lambda f: self.function(f, self.exposure).mean, mean, variance)

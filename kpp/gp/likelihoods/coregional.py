@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.gp.likelihoods.base import observed_field
-from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
+from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
 from kpp.gp.normal import LOG_TWO_PI
 from kpp.kernels import parameter
 from kpp.kernels.toolkit import check_positive
@@ -53,7 +53,6 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
     )
 
     def __check_init__(self) -> None:
-        """Check the shapes of the parameters, and that the variance is positive."""
         shape, noise = leaf_shape(self.mixing), leaf_shape(self.noise_variance)
         if len(shape) != 2 or 0 in shape:
             raise ValueError(f"`mixing` must have shape (P, L), outputs by latent functions, got shape {shape}")
@@ -95,19 +94,15 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
         """Return the names of the outputs."""
         return {} if self.outputs is None else {"output": list(self.outputs)}
 
-    def log_density(self, f: Float[AnyArray, "n l"]) -> Float[Array, " n"]:
+    def log_density(self, f: Latents) -> Float[Array, " n"]:
         """Return the log density of the known entries of every row."""
         return self._expected(jnp.asarray(f) @ self.mixing.T, 0.0)
 
-    def expected_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
+    def expected_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         """Return the expected log density of the known entries of every row, in closed form."""
         return self._expected(jnp.asarray(mean) @ self.mixing.T, jnp.asarray(variance) @ jnp.square(self.mixing).T)
 
-    def marginal_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
+    def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         """Return the joint log density of the known entries of every row, in closed form."""
         known = ~jnp.isnan(self.y)
         residual = jnp.where(known, self.y - jnp.asarray(mean) @ self.mixing.T, 0.0)
@@ -122,7 +117,6 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
         return jax.vmap(of_row)(residual, jnp.asarray(variance), known)
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, "p outputs"]:
-        """Draw all outputs."""
         mean = jnp.asarray(f) @ self.mixing.T
         return mean + jnp.sqrt(self._noise)[None] * jax.random.normal(rng_key, mean.shape, mean.dtype)
 

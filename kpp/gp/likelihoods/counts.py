@@ -39,7 +39,6 @@ class AbstractCountLikelihood(AbstractPointwiseLikelihood):
         return constraints.nonnegative_integer
 
     def __check_init__(self) -> None:
-        """Check exposures that are known."""
         if isinstance(self.exposure, (jax.Array, np.ndarray, float, int)):
             self._check_exposure(self.exposure, "exposure")
 
@@ -108,7 +107,6 @@ class PoissonLikelihood(AbstractCountLikelihood):
         return self.y * log_rate - _rate(log_rate) - gammaln(self.y + 1.0)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
-        """Return its derivatives."""
         rate = jnp.exp(jnp.minimum(f + self.log_exposure, _LARGEST_LOG_RATE))
         return Derivatives(self.y - rate, rate, -rate)
 
@@ -140,16 +138,13 @@ class NegativeBinomialLikelihood(AbstractCountLikelihood):
     exposure: Any = observed_field("exposure")
 
     def __check_init__(self) -> None:
-        """Check that the concentration is positive."""
         check_positive(self.concentration, "concentration")
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log probability of every count."""
         excess = jax.nn.softplus(f + self.log_exposure - jnp.log(self.concentration))  # log(1 + mu / r)
         return self._log_density(f, excess)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
-        """Return its derivatives."""
         total = self.y + self.concentration
         found = softplus_derivatives(f + self.log_exposure - jnp.log(self.concentration))
         return Derivatives(self.y + total * found.gradient, total * found.curvature, total * found.third)
@@ -214,11 +209,9 @@ class BinomialLikelihood(AbstractCountLikelihood):
             refuse_first(known, known != np.round(known), f"`{name}` must hold whole numbers of trials")
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log probability of every number of successes."""
         return self._ways + self.y * f - self.trials * jax.nn.softplus(f)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
-        """Return its derivatives."""
         n, found = self.trials, softplus_derivatives(f)
         return Derivatives(self.y + n * found.gradient, n * found.curvature, n * found.third)
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.gp.gaussian import LatentPredictive, draw_joint
+from kpp.gp.gaussian_laws import LatentPredictive, draw_joint
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.gp.links import Derivatives
 from kpp.gp.normal import normal_log_density
@@ -35,7 +35,6 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
     row_variances: Any = observed_field("row_variances")
 
     def __check_init__(self) -> None:
-        """Check that the variance is not negative."""
         check_non_negative(self.noise_variance, "noise_variance")
 
     @property
@@ -44,16 +43,13 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         return self.noise_variance if self.row_variances is None else self.noise_variance + self.row_variances
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log density of every observation."""
         return normal_log_density(self.y, jnp.asarray(f), self.variances)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
-        """Return its derivatives."""
         precision = jnp.broadcast_to(1.0 / self.variances, jnp.shape(f))
         return Derivatives((self.y - f) * precision, precision, jnp.zeros_like(precision))
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
-        """Draw numbers."""
         f = jnp.asarray(f)
         return f + jnp.sqrt(self.noise_variance) * jax.random.normal(rng_key, f.shape, f.dtype)
 
@@ -75,7 +71,6 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         return draw_joint(rng_key, latent, scale, self.variances)
 
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log density of every observation, in closed form."""
         return normal_log_density(self.y, jnp.asarray(mean), variance + self.variances)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:

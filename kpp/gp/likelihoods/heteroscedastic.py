@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from kpp.foundation.validation import as_targets
 from kpp.gp.expectations import log_mixture_of_noises
 from kpp.gp.likelihoods.base import observed_field
-from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
+from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
 from kpp.gp.normal import LOG_TWO_PI
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
@@ -43,28 +43,22 @@ class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):
         """Name the two latent values."""
         return {"latent": ["mean", "log_noise_variance"]}
 
-    def log_density(self, f: Float[AnyArray, "n l"]) -> Float[Array, " n"]:
-        """Return the log density of every observation."""
+    def log_density(self, f: Latents) -> Float[Array, " n"]:
         f = jnp.asarray(f)
         return -0.5 * (LOG_TWO_PI + f[:, 1] + jnp.square(self.y - f[:, 0]) * jnp.exp(-f[:, 1]))
 
-    def expected_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
+    def expected_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         r"""Return :math:`-\tfrac12 (\log 2\pi + \mu_2 + ((y - \mu_1)^2 + v_1)\, e^{-\mu_2 + v_2 / 2})`."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
         precision = jnp.exp(0.5 * variance[:, 1] - mean[:, 1])
         return -0.5 * (LOG_TWO_PI + mean[:, 1] + (jnp.square(self.y - mean[:, 0]) + variance[:, 0]) * precision)
 
-    def marginal_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
+    def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         """Return the log density of every observation: the mean in closed form, the variance by quadrature."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
         return log_mixture_of_noises(self.y - mean[:, 0], variance[:, 0], mean[:, 1], variance[:, 1])
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:
-        """Draw numbers."""
         f = jnp.asarray(f)
         return f[:, 0] + jnp.exp(0.5 * f[:, 1]) * jax.random.normal(rng_key, f.shape[:1], f.dtype)
 

@@ -11,6 +11,9 @@ from jaxtyping import Array, Float
 from kpp.gp.likelihoods.base import AbstractLikelihood
 from kpp.typing import AnyArray
 
+#: The latent values of n observations, or their means or variances, several for each.
+Latents = Float[AnyArray, "n l"]
+
 Likelihood = TypeVar("Likelihood", bound="AbstractMultiLatentLikelihood")
 
 
@@ -35,10 +38,6 @@ class AbstractMultiLatentLikelihood(AbstractLikelihood):
     @abstractmethod
     def read_targets(self: Likelihood, y: object, name: str = "y") -> tuple[Likelihood, Array]:
         """Read the observations that a user gives.
-
-        Args:
-            y: The observations.
-            name: Their name in messages.
 
         Returns:
             The likelihood, with what it learned from them, such as the names of classes; and the observations as an

@@ -37,7 +37,6 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
     gaps: Leaf = eqx.field(converter=parameter("gaps"), default=(1.0,))
 
     def __check_init__(self) -> None:
-        """Check that the gaps are a vector of positive numbers."""
         shape = leaf_shape(self.gaps)
         if len(shape) != 1 or not shape[0]:
             raise ValueError(
@@ -76,7 +75,6 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
         return self._log_width - jax.nn.softplus(f - upper) - jax.nn.softplus(lower - f)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
-        """Return its derivatives."""
         lower, upper = self._ends()
         above, below = softplus_derivatives(f - upper), softplus_derivatives(lower - f)
         gradient, third = above.gradient - below.gradient, above.third - below.third
@@ -94,7 +92,6 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
         return {"level_probability": levels, "response_mean": self.response_mean(mean, variance)}
 
     def response_mean(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the mean levels."""
         levels = self._level_probabilities(mean, variance)
         return levels @ jnp.arange(self.num_levels, dtype=levels.dtype)
 

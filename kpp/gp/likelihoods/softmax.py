@@ -14,8 +14,8 @@ from numpyro.distributions import constraints
 
 from kpp.data.labels import read_classes
 from kpp.gp.likelihoods.base import observed_field
-from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood
-from kpp.gp.softmax import expected_log_sum_exp, log_softmax_probabilities
+from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
+from kpp.gp.softmax_expectations import expected_log_sum_exp, log_softmax_probabilities
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 
@@ -38,7 +38,6 @@ class SoftmaxLikelihood(AbstractMultiLatentLikelihood):
     )
 
     def __check_init__(self) -> None:
-        """Check that the classes differ."""
         if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) != len(self.classes)):
             raise ValueError(f"`classes` must be at least two different labels, got {self.classes!r}")
 
@@ -67,21 +66,16 @@ class SoftmaxLikelihood(AbstractMultiLatentLikelihood):
         """Return the labels of the classes, for the latent values, too."""
         return {} if self.classes is None else {"class": list(self.classes), "latent": list(self.classes)}
 
-    def log_density(self, f: Float[AnyArray, "n l"]) -> Float[Array, " n"]:
-        """Return the log probability of every label."""
+    def log_density(self, f: Latents) -> Float[Array, " n"]:
         return self._of_labels(jax.nn.log_softmax(jnp.asarray(f), axis=1))
 
-    def expected_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
-        """Return the expected log probability of every label; see `kpp.gp.softmax.expected_log_sum_exp`."""
+    def expected_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
+        """Return the expected log probability of every label; see `softmax_expectations.expected_log_sum_exp`."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
         return self._of_labels(mean) - expected_log_sum_exp(mean, variance)
 
-    def marginal_log_density(
-        self, mean: Float[AnyArray, "n l"], variance: Float[AnyArray, "n l"]
-    ) -> Float[Array, " n"]:
-        """Return the log probability of every label; see `kpp.gp.softmax.log_softmax_probabilities`."""
+    def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
+        """Return the log probability of every label; see `softmax_expectations.log_softmax_probabilities`."""
         return self._of_labels(log_softmax_probabilities(mean, variance))
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:

@@ -36,16 +36,13 @@ class StudentTLikelihood(AbstractPointwiseLikelihood):
     degrees_of_freedom: Leaf = eqx.field(converter=parameter("degrees_of_freedom"), default=4.0)
 
     def __check_init__(self) -> None:
-        """Check that both parameters are positive."""
         check_positive(self.scale, "scale")
         check_positive(self.degrees_of_freedom, "degrees_of_freedom")
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log density of every observation."""
         return self._log_density(jnp.log1p(jnp.square(self.y - f) / self._width))
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
-        """Draw numbers."""
         f = jnp.asarray(f)
         return f + self.scale * jax.random.t(rng_key, self.degrees_of_freedom, f.shape, f.dtype)
 

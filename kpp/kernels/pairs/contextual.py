@@ -97,12 +97,10 @@ class Contextual(AbstractKernel):
         return self.kernel(pairs, other_pairs) * self.context_kernel(contexts, other_contexts)
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every two of m contextual pairs."""
         pairs, contexts = _batch(x, "x")
         return self.kernel.gram(pairs) * self.context_kernel.gram(contexts)
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each contextual pair with itself."""
         pairs, contexts = _batch(x, "x")
         return self.kernel.diagonal(pairs) * self.context_kernel.diagonal(contexts)
 
@@ -151,7 +149,6 @@ class Contextual(AbstractKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance, and pairs with contexts for it."""
         first, second = jax.random.split(rng_key)
         yield (
             cls(GeneralizedPreferential(RBF(0.8, 1.3)), RBF(1.2) + 0.5),

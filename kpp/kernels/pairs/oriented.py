@@ -36,10 +36,6 @@ class Oriented(NamedTuple):
 
         Rounding errors at pairs of an item with itself, whose values are 0, are removed; derivatives there are kept.
 
-        Args:
-            values: The values, one for each pair along the axis.
-            axis: The axis of the pairs.
-
         Returns:
             The values of a function that is skew-symmetric exactly, without rounding errors.
         """
@@ -50,14 +46,6 @@ class Oriented(NamedTuple):
 
 def orient(pairs: Points, owner: object, name: str) -> Oriented:
     """Put the items of each pair into lexicographic order.
-
-    Args:
-        pairs: m pairs, an array (m, 2, d) or a pytree of arrays that lead with (m, 2).
-        owner: The kernel that receives the pairs, for the message.
-        name: The name of the argument, for the message.
-
-    Returns:
-        The oriented pairs.
 
     Raises:
         ValueError: If the shape is not that of a batch of pairs.

@@ -24,7 +24,7 @@ from kpp.kernels.checks import example_points
 from kpp.kernels.pairs.oriented import Oriented, orient, stack_items
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.points.stationary import RBF
-from kpp.typing import AnyArray, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, OutputValues, Points, RngKey
 
 
 class AbstractPreferenceKernel(AbstractKernel):
@@ -60,12 +60,10 @@ class AbstractPreferenceKernel(AbstractKernel):
         return self._skew(self.kernel(*points), first, second)
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every two of m pairs, usually an array (m, 2, d)."""
         oriented = orient(x, self, "x")
         return self._skew(self.kernel.gram(stack_items(self._couples(oriented.pairs))), oriented, oriented)
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each pair with itself."""
         oriented = orient(x, self, "x")
         blocks = jax.vmap(self.kernel.gram)(self._couples(oriented.pairs))
         values = self._combine(blocks[:, 0, 0], blocks[:, 1, 1], blocks[:, 0, 1], blocks[:, 1, 0])
@@ -116,16 +114,14 @@ class Preferential(AbstractPreferenceKernel):
     def _pair_features(self, first: Array, second: Array) -> Array:
         return first - second
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections as a difference of its utility."""
         oriented = orient(x, self, "x")
         kernel, items, weights = self.utility(points, coefficients)
         first, second = jnp.split(kernel.combine_sections(stack_items(oriented.pairs), items, weights), 2)
         return oriented.skew(first - second)
 
-    def utility(self, points: Points, coefficients: Float[AnyArray, "m *outputs"]) -> tuple[AbstractKernel, Any, Any]:
+    def utility(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Any, Any]:
         r"""Return the utility behind a function spanned by sections. The utility is a function of single items.
 
         .. math::
@@ -144,7 +140,6 @@ class Preferential(AbstractPreferenceKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and pairs for it."""
         yield cls(RBF(jnp.array([0.8, 1.5]), 1.3)), example_pairs(rng_key, 2)
 
 
@@ -172,9 +167,7 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
         j, m = np.triu_indices(first.shape[1], 1)
         return first[:, j] * second[:, m] - first[:, m] * second[:, j]
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         r"""Write a function by sections at pairs of landmarks, if the kernel of an item has finite rank.
 
         .. math::
@@ -200,7 +193,6 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance that has a utility in it, and pairs for it."""
         yield cls(RBF(jnp.array([0.8, 1.5]), 1.3) + 0.5), example_pairs(rng_key, 2)
 
 

@@ -45,12 +45,10 @@ class PairProduct(AbstractKernel):
         return self.first(a, c) * self._second(b, d)
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every two of m pairs, usually an array (m, 2, d)."""
         a, b = self._items(x, "x")
         return self.first.gram(a) * self._second.gram(b)
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each pair with itself."""
         a, b = self._items(x, "x")
         return self.first.diagonal(a) * self._second.diagonal(b)
 
@@ -69,7 +67,6 @@ class PairProduct(AbstractKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and pairs for it."""
         yield cls(RBF(0.8, 1.3), Matern32(1.2)), example_pairs(rng_key, 2)
 
 
@@ -105,5 +102,4 @@ class SkewSymmetrized(AbstractPreferenceKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and pairs for it."""
         yield cls(PairProduct(RBF(0.8, 1.3), Matern32(1.2))), example_pairs(rng_key, 2)

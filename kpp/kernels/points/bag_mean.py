@@ -86,7 +86,6 @@ class BagMean(AbstractKernel):
         return _map(row, (points, weights), points.shape[1] * flat.shape[0])
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each bag with itself."""
         points, weights = self._read(x, "x")
         return _map(lambda bag: bag[1] @ self.kernel.gram(bag[0]) @ bag[1], (points, weights), points.shape[1] ** 2)
 
@@ -99,7 +98,6 @@ class BagMean(AbstractKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance, and bags of one to three points for it."""
         points = example_points(rng_key, 2, 18).reshape(6, 3, 2)
         yield cls(RBF(0.8, 1.3)), (points, jnp.array([1, 2, 3, 3, 2, 1]))
 

@@ -35,18 +35,15 @@ class Categorical(AbstractProductKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Check that correlations are in [0, 1] and that the variance is not negative."""
         check_in_unit_interval(self.correlation, "correlation")
         check_non_negative(self.variance, "variance")
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The variance."""
         return scalar(self.variance, "variance")
 
     @property
     def nonnegative(self) -> bool:
-        """True."""
         return True
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
@@ -59,12 +56,10 @@ class Categorical(AbstractProductKernel):
         return frozenset()
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the variance and the kernel of variance 1."""
         return split_variance(self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield instances with one correlation and with three, and codes of three categories."""
         codes = jax.random.randint(rng_key, (6, 3), 0, 3).astype(jnp.result_type(float))
         yield cls(correlation=0.3, variance=1.3), codes
         yield cls(correlation=jnp.array([0.0, 0.5, 1.0])), codes

@@ -22,7 +22,7 @@ from kpp.kernels.checks import example_points
 from kpp.kernels.parameters import show
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.points.stationary import RBF
-from kpp.typing import AnyArray, Leaf, Points, RngKey
+from kpp.typing import Coefficients, Leaf, OutputValues, Points, RngKey
 
 Network = TypeVar("Network")
 
@@ -54,7 +54,6 @@ class ApplyFn(eqx.Module):
     params: Any
 
     def __check_init__(self) -> None:
-        """Check that `apply` is a function."""
         if not callable(self.apply):
             raise TypeError(f"`apply` must be a function of the weights and a point, got {type(self.apply).__name__}")
 
@@ -94,24 +93,18 @@ class DeepKernel(AbstractKernel):
         self.feature_map = jax.tree.map(_fix, feature_map, is_leaf=is_prior)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel at the features of two points."""
         return self.kernel.evaluate(self._features(x1), self._features(x2))
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of points, with the features computed once per point."""
         return self.kernel(self.features(x1), self.features(x2))
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch, with the features computed once per point."""
         return self.kernel.gram(self.features(x))
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each point with itself."""
         return self.kernel.diagonal(self.features(x))
 
-    def combine_sections(
-        self, x: Points, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> Float[Array, "n *outputs"]:
+    def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
         """Evaluate a function spanned by sections, on features."""
         return self.kernel.combine_sections(self.features(x), self.features(points), coefficients)
 
@@ -145,7 +138,6 @@ class DeepKernel(AbstractKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield a kernel on a small network, and points for it."""
         network = eqx.nn.MLP(3, 2, width_size=3, depth=1, activation=jnp.tanh, key=rng_key)
         yield cls(RBF(0.7, 1.3), network), example_points(rng_key, 3)
 

@@ -62,7 +62,6 @@ class Matern(AbstractStationary):
     nu: Leaf = eqx.field(converter=parameter("nu"), default=1.5, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Check that `nu` is positive."""
         check_positive(self.nu, "nu", infinity_allowed=False)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -75,7 +74,6 @@ class Matern(AbstractStationary):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield a rough and a smooth instance, and points for them."""
         x = example_points(rng_key, 3)
         yield cls(lengthscale=0.7, variance=1.3, nu=0.8), x
         yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0]), nu=2.2), x

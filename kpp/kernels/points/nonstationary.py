@@ -32,17 +32,14 @@ class Constant(AbstractProductKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Check that the variance is not negative."""
         check_non_negative(self.variance, "variance")
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The variance."""
         return scalar(self.variance, "variance")
 
     @property
     def nonnegative(self) -> bool:
-        """True."""
         return True
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
@@ -65,12 +62,10 @@ class Constant(AbstractProductKernel):
         return frozenset()
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the variance and the kernel that is 1."""
         return split_variance(self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance and points for it."""
         yield cls(variance=0.7), example_points(rng_key, 3)
 
 
@@ -91,11 +86,9 @@ class Linear(AbstractKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Check that no variance is negative."""
         check_non_negative(self.variance, "variance")
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,)."""
         variance = per_feature(self.variance, "variance", check_points(self, x1, x2))
         return jnp.dot(x1 * variance, x2, precision=jax.lax.Precision.HIGHEST)
 
@@ -124,7 +117,6 @@ class Linear(AbstractKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield instances with one variance and with three, and points for them."""
         x = example_points(rng_key, 3)
         yield cls(variance=0.7), x
         yield cls(variance=jnp.array([0.5, 1.0, 0.0])), x
@@ -151,24 +143,20 @@ class Polynomial(AbstractKernel):
     offset: Leaf = eqx.field(converter=parameter("offset"), default=1.0)
 
     def __check_init__(self) -> None:
-        """Check that parameters are in their ranges."""
         check_positive(self.lengthscale, "lengthscale")
         check_non_negative(self.variance, "variance")
         check_non_negative(self.offset, "offset")
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,)."""
         lengthscale = per_feature(self.lengthscale, "lengthscale", check_points(self, x1, x2))
         product = jnp.dot(x1 / lengthscale, x2 / lengthscale, precision=jax.lax.Precision.HIGHEST)
         return scalar(self.variance, "variance") * (product + scalar(self.offset, "offset")) ** self.degree
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the variance and the kernel of variance 1."""
         return split_variance(self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield instances of degree 2 and 3, and points for them."""
         x = example_points(rng_key, 3)
         yield cls(degree=2, lengthscale=2.0, variance=0.7), x
         yield cls(degree=3, lengthscale=jnp.array([1.0, 2.0, 4.0]), offset=0.5), x

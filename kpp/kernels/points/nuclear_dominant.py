@@ -60,7 +60,6 @@ class NuclearDominant(AbstractProductKernel):
     width: Leaf = eqx.field(converter=parameter("width"))
 
     def __check_init__(self) -> None:
-        """Check that the kernel is an RBF and that the width is positive and finite."""
         if not isinstance(self.base, RBF):
             raise TypeError(
                 f"`base` must be an RBF, for which the integrals have closed forms, got {type(self.base).__name__}"
@@ -76,7 +75,6 @@ class NuclearDominant(AbstractProductKernel):
 
     @property
     def nonnegative(self) -> bool:
-        """True."""
         return True
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
@@ -86,14 +84,12 @@ class NuclearDominant(AbstractProductKernel):
         return terms.height * jnp.exp(-0.5 * exponents)
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         terms = _Terms(*(term[:, None, None] for term in self._terms(1, check_matrices(self, x1, x2))))
         a, b = x1.T[:, :, None], x2.T[:, None, :]
         exponents = terms.difference * jnp.square(a - b) + terms.origin * (jnp.square(a) + jnp.square(b))
         return terms.height * jnp.exp(-0.5 * exponents)
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         return self._chain(1, x1, x2)
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
@@ -132,12 +128,6 @@ class NuclearDominant(AbstractProductKernel):
             \langle r, r \rangle = \int\!\!\int k(u, u')^2\, \nu(du)\, \nu(du')
             = \sigma^4 \prod_{j=1}^d \frac{2 \pi}{\sqrt{\tau_j^2 - 4 / \ell_j^4}}
 
-        Args:
-            num_features: d, the number of features of a point.
-
-        Returns:
-            The squared norm, a scalar.
-
         Raises:
             ValueError: If a parameter has a shape for another number of features.
             TypeError: If the kernel holds priors.
@@ -166,7 +156,6 @@ class NuclearDominant(AbstractProductKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield an instance with one width per feature, and points for it."""
         yield cls(RBF(jnp.array([0.5, 1.0, 3.0]), 1.3), jnp.array([1.0, 2.0, 4.0])), example_points(rng_key, 3)
 
 

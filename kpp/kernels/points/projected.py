@@ -105,7 +105,6 @@ class Projected(AbstractKernel):
     moments: Array | None = eqx.field(converter=point_rows("moments"), default=None)
 
     def __check_init__(self) -> None:
-        """Check the regularization and the form."""
         one_of(self.form, "form", FORMS)
         if self.form == "product" and isinstance(self.kernel, Projected):
             raise ValueError("`form` must be 'general' where `kernel` is itself Projected, got 'product'")
@@ -128,7 +127,6 @@ class Projected(AbstractKernel):
         return self._inner(expectation, elements, elements)
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each point with itself."""
         expectation = self._expectation()
         elements = self._elements(expectation, x)
         values = expectation.kernel.diagonal(elements.seen)
@@ -164,7 +162,6 @@ class Projected(AbstractKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield instances of both forms, the first with landmarks, and points for them."""
         first, second = jax.random.split(rng_key)
         x, sample = example_points(first, 3), example_points(second, 3, 5)
         response, condition = RBF(jnp.array([0.8, 1.5])).on((0, 2)), RBF(1.2).on((1,))

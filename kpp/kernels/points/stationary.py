@@ -38,12 +38,10 @@ class AbstractStationary(AbstractKernel):
         r"""Return :math:`\kappa(r^2)`, elementwise, with :math:`\kappa(0) = 1`."""
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,)."""
         d = check_points(self, x1, x2)
         return self._of(jnp.sum(jnp.square((x1 - x2) / self._lengthscale(d))))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         lengthscale = self._lengthscale(check_matrices(self, x1, x2))
         return self._of(squared_distances(x1, x2, lengthscale, exact=not self._smooth()))
 
@@ -52,7 +50,6 @@ class AbstractStationary(AbstractKernel):
         return self._of(gram_distances(x, self._lengthscale(check_matrices(self, x, x)), exact=not self._smooth()))
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the variance and the kernel of variance 1."""
         return split_variance(self)
 
     def _of(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -73,13 +70,11 @@ class AbstractStationary(AbstractKernel):
         return True
 
     def __check_init__(self) -> None:
-        """Check that lengthscales are positive and that no variance is negative."""
         check_positive(self.lengthscale, "lengthscale")
         check_non_negative(self.variance, "variance")
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield instances with one lengthscale and with three, and points for them."""
         x = example_points(rng_key, 3)
         yield cls(lengthscale=0.7, variance=1.3), x  # type: ignore[call-arg]
         yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0])), x  # type: ignore[call-arg]
@@ -108,12 +103,10 @@ class RBF(AbstractStationary, AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The variance."""
         return scalar(self.variance, "variance")
 
     @property
     def nonnegative(self) -> bool:
-        """True."""
         return True
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
@@ -122,7 +115,6 @@ class RBF(AbstractStationary, AbstractProductKernel):
         return jnp.exp(-0.5 * jnp.square((x1 - x2) / lengthscale))
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         lengthscale = self._lengthscale(check_matrices(self, x1, x2))
         return jnp.exp(-0.5 * jnp.square((x1.T[:, :, None] - x2.T[:, None, :]) / lengthscale[:, None, None]))
 
@@ -227,7 +219,6 @@ class RationalQuadratic(AbstractStationary):
     alpha: Leaf = eqx.field(converter=parameter("alpha"), default=1.0, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Check that `alpha` is positive."""
         check_positive(self.alpha, "alpha", infinity_allowed=False)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -259,27 +250,22 @@ class Periodic(AbstractProductKernel):
     period: Leaf = eqx.field(converter=parameter("period"), default=1.0, kw_only=True)
 
     def __check_init__(self) -> None:
-        """Check that lengthscales and periods are positive and that no variance is negative."""
         check_positive(self.lengthscale, "lengthscale")
         check_positive(self.period, "period")
         check_non_negative(self.variance, "variance")
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The variance."""
         return scalar(self.variance, "variance")
 
     @property
     def nonnegative(self) -> bool:
-        """True."""
         return True
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,)."""
         return self.scale * jnp.exp(jnp.sum(self._exponents(x1, x2)))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         check_matrices(self, x1, x2)
         center = jax.lax.stop_gradient(jnp.mean(x2, axis=0, keepdims=True))
         return self.scale * jnp.exp(
@@ -302,7 +288,6 @@ class Periodic(AbstractProductKernel):
         return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the variance and the kernel of variance 1."""
         return split_variance(self)
 
     def _exponents(self, x1: Array, x2: Array) -> Float[Array, " d"]:
@@ -320,7 +305,6 @@ class Periodic(AbstractProductKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield instances with shared and with separate parameters, and points for them."""
         x = example_points(rng_key, 3)
         yield cls(lengthscale=0.9, variance=1.3, period=1.7), x
         yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0]), period=jnp.array([1.0, 2.0, 0.5])), x

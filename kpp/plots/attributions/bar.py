@@ -34,9 +34,6 @@ def bar(
         kind: Their kind, "eti" or "hdi".
         max_features: How many rows; the last sums up the remaining features.
         ax: Where to draw; a new figure by default.
-
-    Returns:
-        The axis.
     """
     check_probability(probability, kind)
     values = _parts.check_dims(values, "values", ("instance", "feature"))

@@ -37,9 +37,6 @@ def beeswarm(
         intervals: Bounds (instance, feature, bound) from `credible_interval`, drawn as thin lines.
         max_features: How many rows; the last sums up the remaining features.
         ax: Where to draw; a new figure by default.
-
-    Returns:
-        The axis.
     """
     values = _parts.check_dims(values, "values", ("instance", "feature"))
     shown, rest = _parts.with_rest(importance_order(mean_absolute(values)), max_features)

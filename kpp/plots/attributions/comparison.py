@@ -24,9 +24,6 @@ def comparison(values: xr.DataArray, *, max_features: int = 10, ax: Axes | None 
             `kpp.explanations.compare`.
         max_features: How many rows, the features with the largest contributions; the others are left out.
         ax: Where to draw; a new figure by default.
-
-    Returns:
-        The axis.
     """
     values = _parts.check_dims(values, "values", ("explanation", "instance", "feature"))
     importance = mean_absolute(values).values

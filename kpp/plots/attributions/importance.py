@@ -23,9 +23,6 @@ def importance_order(importance: xr.DataArray) -> np.ndarray:
 
     The mean over draws comes last. In each plot, a feature whose contributions have an unknown sign is therefore before
     one with the same mean contributions that are certain.
-
-    Args:
-        importance: What `mean_absolute` returns, ([chain, draw,] feature).
     """
     means = importance.mean([dim for dim in ("chain", "draw") if dim in importance.dims])
     return np.argsort(-means.values, kind="stable")

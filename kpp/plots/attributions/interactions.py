@@ -24,9 +24,6 @@ def interactions(values: xr.DataArray, *, max_features: int = 10, ax: Axes | Non
         values: Interactions, ([chain, draw,] [instance,] feature, feature_other); draws are shown by their mean.
         max_features: How many rows and columns, those with the largest interactions; the others are left out.
         ax: Where to draw; a new figure by default.
-
-    Returns:
-        The axis.
     """
     several = "instance" in values.dims
     dims = ("instance",) * several + ("feature", "feature_other")

@@ -39,9 +39,6 @@ def scatter(
         color_levels: The same for the categorical feature `color`; each level has a color and a shape of its own.
         ax: Where to draw; a new figure by default.
 
-    Returns:
-        The axis.
-
     Raises:
         ValueError: If the feature is unknown, or stands for several columns, so that it does not have a single value.
     """

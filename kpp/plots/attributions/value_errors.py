@@ -21,9 +21,6 @@ def value_error(errors: xr.Dataset | Mapping[str, xr.Dataset], *, ax: Axes | Non
             draws the means over the draws are shown. Select one output first.
         ax: Where to draw; a new figure by default.
 
-    Returns:
-        The axis.
-
     Raises:
         ValueError: If a data set does not come from `kpp.games.value_error`, or has several outputs.
     """

@@ -33,9 +33,6 @@ def waterfall(
         intervals: Bounds (feature, bound) from `credible_interval`; each is drawn from where its bar starts.
         max_features: How many rows; the last sums up the remaining features.
         ax: Where to draw; a new figure by default.
-
-    Returns:
-        The axis.
     """
     mean = _parts.average(_parts.check_dims(values, "values", ("feature",))).values
     base, end = (

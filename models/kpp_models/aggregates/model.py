@@ -40,7 +40,7 @@ from kpp.gp.toolkit import (
     LatentParts,
     check_mean_fits,
     code_columns,
-    leave_one_out,
+    gaussian_leave_one_out,
     normal_log_density,
     observe_inducing,
     observe_sampled,
@@ -297,7 +297,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         if model.collapsed:
             prior = model._prior(data)
             at, explained, rest = model._covariance(prior, data)
-            mean, variance = leave_one_out(data["y"] - at.mean, explained + rest)
+            mean, variance = gaussian_leave_one_out(data["y"] - at.mean, explained + rest)
             variance = variance + jnp.maximum(jnp.diagonal(prior.deficit(at, at)), 0.0)
             return {"y": normal_log_density(data["y"] - at.mean, mean, variance)}
         mean, variance = model._target_moments(data, sample)

@@ -21,7 +21,7 @@ from scipy.stats import qmc
 
 from kpp import linalg
 from kpp.gp import ConditionedGP, GaussianLikelihood
-from kpp.gp.toolkit import anneal_from_laplace, find_mode, prior_factor, relative_change, step_size
+from kpp.gp.toolkit import anneal_from_laplace, newton_mode, prior_factor, relative_change, step_size
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, Points, RngKey
 from kpp_models.preferences.plackett_luce import PlackettLuce
@@ -60,7 +60,7 @@ def utility_mode(law: PlackettLuce, covariance: Float[Array, "n n"]) -> UtilityM
 
         return a + step_size(objective, a.dtype) * direction, relative_change(move, f)
 
-    start = find_mode(lambda a: jax.lax.stop_gradient(guarded(a)), jnp.zeros_like(covariance[0]))
+    start = newton_mode(lambda a: jax.lax.stop_gradient(guarded(a)), jnp.zeros_like(covariance[0]))
     coefficients = step(step(jax.lax.stop_gradient(start)))
     utilities = covariance @ coefficients
     return UtilityMode(coefficients, utilities, law.curvature(utilities))

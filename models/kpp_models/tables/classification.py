@@ -31,7 +31,7 @@ class GPClassification(AbstractLatentGP):
     The labels may be any two values; they are read as 0 and 1 in the order of `classes`.
 
     With ``latent="laplace"`` inference is only about the hyperparameters, by Laplace's approximation of the evidence,
-    and the pointwise log likelihood is leave-one-out by the Laplace cavity (`kpp.gp.laplace.leave_one_out_latent`),
+    and the pointwise log likelihood is leave-one-out by the Laplace cavity (`kpp.gp.toolkit.leave_one_out_latent`),
     which is also an approximation. With ``latent="sample"`` the whitened latent values are sampled too, nothing is
     approximated, and the pointwise log likelihood is the usual :math:`\log p(y_i \mid f_i)`. With
     ``latent="inducing"``, for many rows, the values at w inducing points are sampled or learned, and the rest is

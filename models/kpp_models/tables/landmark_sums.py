@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from kpp.lazy.schedulers import complete_all
 from kpp.lazy.traveling import TravelingFunction
 from kpp.runtime.batching import NUM_BLOCKS, progress_bar
-from kpp_models.tables.row_blocks import IF_GONE, Piece, RowBlocks
+from kpp_models.tables.row_blocks import IF_GONE, RowBlocks
 
 _AT_ONCE = 8  # partial sums that a task adds
 
@@ -33,8 +33,8 @@ def sum_over_rows(sums: Callable[[RowBlocks], PyTree], table: RowBlocks, label: 
     call, add = delayed(_sum_of_block), delayed(_add)
     shared = delayed(TravelingFunction(functools.partial(_as_numpy, sums)).pack("the model"), traverse=False)
     groups = []
-    for pieces in _split(table.pieces):
-        parts = [call(shared, table.feature_names, piece.start, piece.block) for piece in pieces]
+    for pieces in _split([*table.pieces.places]):
+        parts = [call(shared, table.feature_names, start, block) for block, start, _ in pieces]
         while len(parts) > 1:
             parts = [add(*parts[start : start + _AT_ONCE]) for start in range(0, len(parts), _AT_ONCE)]
         groups += parts
@@ -42,7 +42,7 @@ def sum_over_rows(sums: Callable[[RowBlocks], PyTree], table: RowBlocks, label: 
         return jax.tree.map(jnp.asarray, _add(*complete_all(groups, bar.update, IF_GONE)))
 
 
-def _split(pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
+def _split(pieces: Sequence[Any]) -> list[Sequence[Any]]:
     """Return consecutive groups of blocks, one for each step of a progress bar."""
     size = -(-len(pieces) // NUM_BLOCKS)
     return [pieces[start : start + size] for start in range(0, len(pieces), size)]

@@ -35,7 +35,7 @@ class KernelLogistic(AbstractModel):
     describes.
 
     Leave-one-out values of f are one Newton step from the full fit (the Laplace cavity means,
-    `kpp.gp.laplace.leave_one_out_latent`), and approximate refits that keep the total :math:`n\lambda`; they give the
+    `kpp.gp.toolkit.leave_one_out_latent`), and approximate refits that keep the total :math:`n\lambda`; they give the
     pointwise log likelihood and the scores of `select`.
 
     Args:

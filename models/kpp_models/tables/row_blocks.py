@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from kpp.foundation.validation import refuse_masked
-from kpp.lazy.blocks import is_chunked, read_blocks
+from kpp.lazy.blocks import Blocks, is_chunked, read_blocks
 from kpp.lazy.schedulers import complete_all
 
 #: What the user should know if the scheduler of Dask is gone.
@@ -21,26 +21,22 @@ Block = tuple[Float[np.ndarray, "b d"], Float[np.ndarray, " b"]]
 Taken = tuple[Float[np.ndarray, "c d"], Float[np.ndarray, " c"]]
 
 
-class Piece(NamedTuple):
-    """A block of points and targets of a table of Dask, a delayed object, with the number of its first row."""
-
-    start: int
-    length: int
-    block: Any
-
-
 @dataclasses.dataclass(frozen=True)
 class RowBlocks:
-    """A table that is read in blocks of points and targets, as often as needed.
+    """A table that is read in blocks, as often as needed.
 
-    A table of Dask has pieces, which can be read by its workers. `first` is the number of the first row; it is not 0 if
-    this is a part of a table.
+    Args:
+        num_rows: n.
+        feature_names: The names of the d features.
+        read: Returns an iterator over blocks of points and targets, in the order of the table.
+        pieces: The blocks of points and targets of a table of Dask, which its workers can read; None for another table.
+        first: The number of the first row; not 0 if this is a part of a table.
     """
 
     num_rows: int
     feature_names: tuple[str, ...]
     read: Callable[[], Iterator[tuple[Any, Any]]]
-    pieces: Sequence[Piece] | None = None
+    pieces: Blocks | None = None
     first: int = 0
 
     def blocks(self) -> Iterator[tuple[int, Block]]:
@@ -81,7 +77,7 @@ class RowBlocks:
 
         assert self.pieces is not None
         take = delayed(_take_from_piece)
-        tasks = [take(self.feature_names, chosen, piece.start, piece.block) for piece in self.pieces]
+        tasks = [take(self.feature_names, chosen, start, block) for block, start, _ in self.pieces.places]
         return complete_all(tasks, lambda _: None, IF_GONE)
 
 
@@ -191,17 +187,14 @@ def _of_dask(x: Any, y: Any, rows_per_block: int) -> RowBlocks:
     targets = y if is_chunked(y) else da.from_array(np.asanyarray(y))
     _check_dtypes(x, targets)
 
-    places = zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True)
-    pieces = [
-        Piece(start, length, delayed(_pair)(piece, targets[start : start + length])) for piece, start, length in places
-    ]
-    return _of_pieces(pieces, tuple(f"x{j}" for j in range(x.shape[1])))
+    pieces = [delayed(_pair)(piece, targets[start : start + length]) for piece, start, length in blocks.places]
+    return _of_pieces(blocks, pieces, tuple(f"x{j}" for j in range(x.shape[1])))
 
 
-def _of_pieces(pieces: Sequence[Piece], names: tuple[str, ...]) -> RowBlocks:
-    return RowBlocks(
-        sum(piece.length for piece in pieces), names, lambda: (piece.block.compute() for piece in pieces), pieces
-    )
+def _of_pieces(blocks: Blocks, pieces: Sequence[Any], names: tuple[str, ...]) -> RowBlocks:
+    """Return a table whose blocks of points and targets are delayed objects of Dask."""
+    both = dataclasses.replace(blocks, pieces=pieces, columns=None)
+    return RowBlocks(blocks.num_rows, names, lambda: (piece.compute() for piece in pieces), both)
 
 
 def _pair(x: Any, y: Any) -> tuple[Any, Any]:
@@ -215,9 +208,7 @@ def _of_dask_frame(x: Any, target: str, rows_per_block: int) -> RowBlocks:
     from dask.delayed import delayed
 
     blocks = read_blocks(x, rows_per_block)
-    places = zip(blocks.pieces, blocks.starts, blocks.lengths, strict=True)
-    pieces = [Piece(start, length, delayed(_split)(piece, names, target)) for piece, start, length in places]
-    return _of_pieces(pieces, names)
+    return _of_pieces(blocks, [delayed(_split)(piece, names, target) for piece in blocks.pieces], names)
 
 
 def _split(frame: Any, names: tuple[str, ...], target: str) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,7 @@ from kpp.games.toolkit import choose_method
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.priors import has_priors, is_prior
 from kpp.runtime.batching import map_rows, split_rows
-from kpp.typing import AnyArray, Leaf, Points, RngKey
+from kpp.typing import AnyArray, Coefficients, Leaf, Points, RngKey
 
 Kernel = TypeVar("Kernel", bound="AbstractShapleyRegularized")
 
@@ -226,9 +226,7 @@ class RestrictedShapleyRegularized(AbstractShapleyRegularized):
         x = jax.random.normal(rng_key, (5, 2))
         yield cls(RBF(jnp.array([0.8, 1.3])), Baseline(), x[:3], 1, 4.0).precompute(), x
 
-    def unfold(
-        self, points: Points, coefficients: Float[AnyArray, "m *outputs"]
-    ) -> tuple[AbstractKernel, Points, AnyArray]:
+    def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
         """Write a function as one of k on the points X; see `AbstractKernel.unfold`."""
         anchors = jnp.asarray(self.points)
         onto = linalg.cho_solve(self._factor(), self.kernel(anchors, points) @ coefficients)

@@ -166,11 +166,7 @@ class StandardizedMargin:
 
 
 def check_sampler(sampler: AbstractBoundarySampler) -> None:
-    """Check the fields that every sampler has.
-
-    Raises:
-        ValueError: If `max_points` is below 1, `width` is not positive or `tolerance` is negative.
-    """
+    """Check the fields that every sampler has."""
     count(sampler.max_points, "max_points")
     positive(sampler.width, "width")
     at_least(sampler.tolerance, "tolerance", 0.0, infinity_allowed=False)

@@ -26,7 +26,7 @@ _BLOCK = 256
 _WHAT = "the kernel matrix of the explained points plus their noise"
 
 
-class Law(NamedTuple):
+class ProcessLaw(NamedTuple):
     """The predicted explanations of p points.
 
     Attributes:
@@ -100,9 +100,6 @@ class ExplanationProcess(eqx.Module):
             noise: (N, D), at least 0.
             variance: (D,), positive.
 
-        Returns:
-            The processes.
-
         Raises:
             FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
         """
@@ -121,7 +118,7 @@ class ExplanationProcess(eqx.Module):
             linalg.check_factor(factors[number], linalg.add_diagonal(gram, relative[:, number]), what=_WHAT)
         return cls(kernel, points, values, noise, variance, factors, noiseless, coefficients)
 
-    def predict(self, x: ArrayLike) -> Law:
+    def predict(self, x: ArrayLike) -> ProcessLaw:
         r"""Predict the explanations of points.
 
         .. math::
@@ -145,10 +142,10 @@ class ExplanationProcess(eqx.Module):
 
     def leave_one_out(self) -> tuple[Float[Array, "N D"], Float[Array, "N D"]]:
         """Return means and variances of each explanation, noise included, given those of all other points."""
-        return leave_one_out(self.factors, self.values, self.variance)
+        return leave_one_out_law(self.factors, self.values, self.variance)
 
 
-def in_blocks_of_points(predict: Callable[[AnyArray], Law], x: ArrayLike, size: int) -> Law:
+def in_blocks_of_points(predict: Callable[[AnyArray], ProcessLaw], x: ArrayLike, size: int) -> ProcessLaw:
     """Predict points (p, d) in blocks of few sizes, so that little is compiled and memory is bounded."""
     x = np.asarray(x)
     parts = [jax.tree.map(np.asarray, predict(rows)) for rows in filled_chunks(x, size)]
@@ -162,11 +159,6 @@ def log_evidence(
     r"""Return the log density of the explanations of each feature.
 
     .. math:: -\tfrac12 E^\top A^{-1} E - \tfrac12 \log\det A - \tfrac N2 \log 2\pi, \qquad A = s^2 L L^\top
-
-    Args:
-        factors: L for each feature, or one for all.
-        values: The explanations E.
-        variance: The prior variances :math:`s^2`.
     """
     whitened = jax.vmap(linalg.solve_lower, in_axes=(_axis(factors), 1), out_axes=1)(_shared(factors), values)
     determinants = jax.vmap(linalg.half_log_determinant)(factors)
@@ -175,7 +167,7 @@ def log_evidence(
 
 
 @jax.jit
-def leave_one_out(
+def leave_one_out_law(
     factors: Float[Array, "F N N"], values: Float[Array, "N D"], variance: Float[Array, " D"]
 ) -> tuple[Float[Array, "N D"], Float[Array, "N D"]]:
     r"""Return the mean and variance of each explanation given those of all other points.
@@ -213,7 +205,7 @@ def _solve(factors: Array, values: Array) -> Array:
 
 
 @eqx.filter_jit
-def _predict(process: ExplanationProcess, x: AnyArray) -> Law:
+def _predict(process: ExplanationProcess, x: AnyArray) -> ProcessLaw:
     x = jnp.asarray(x)
     cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
 
@@ -223,7 +215,7 @@ def _predict(process: ExplanationProcess, x: AnyArray) -> Law:
     variances = jax.vmap(left, out_axes=1)(jnp.concatenate([process.factors, process.noiseless_factor[None]]))
     variance, noiseless = variances[:, :-1], jnp.minimum(variances[:, -1:], variances[:, :-1])
     scale = process.variance[None, :]
-    return Law(cross @ process.coefficients, scale * variance, scale * noiseless)
+    return ProcessLaw(cross @ process.coefficients, scale * variance, scale * noiseless)
 
 
 def _axis(factors: Array) -> int | None:

@@ -73,30 +73,25 @@ class WeightedExponentialGeodesic(AbstractKernel):
     root: Array | None = eqx.field(converter=point_rows("root"), default=None)
 
     def __check_init__(self) -> None:
-        """Raise ValueError for arrays that do not fit each other, invalid distances and negative parameters."""
         check_non_negative(self.decay, "decay")
         check_non_negative(self.concentration, "concentration")
         if eqx.is_array(self.distances) and eqx.is_array(self.points):
             _check_distances(self.points, self.distances, self.members)
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,)."""
         return self(x1[None], x2[None])[0, 0]
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""
         check_matrices(self, x1, x2)
         similarity = self._similarity()
         return self._between(similarity, self._weights(x1), self._weights(x2))
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d)."""
         check_matrices(self, x, x)
         weights = self._weights(x)
         return self._between(self._similarity(), weights, weights)
 
     def diagonal(self, x: Array) -> Float[Array, " n"]:
-        """Evaluate the kernel at each point with itself: 1 where it is normalized."""
         check_matrices(self, x, x)
         if self.normalized:
             return jnp.ones_like(x[:, 0])
@@ -146,7 +141,6 @@ class WeightedExponentialGeodesic(AbstractKernel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
-        """Yield kernels and points for them: one whose G is indefinite, and one thinned, with a root."""
         first, second = jax.random.split(rng_key)
         x, samples = example_points(first, 2), example_points(second, 2)
         sides = np.arange(6) % 2

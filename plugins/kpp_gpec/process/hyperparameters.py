@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel
 from kpp.typing import AnyArray
-from kpp_gpec.process.explanation_process import leave_one_out, log_evidence
+from kpp_gpec.process.explanation_process import leave_one_out_law, log_evidence
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 
 #: The methods for choosing the hyperparameters that are not given.
@@ -200,7 +200,7 @@ def _loss(
         factors = jax.vmap(factorize, in_axes=1)(noise / variance[None, :])
         if method != "cross-validation":
             return -jnp.sum(log_evidence(factors, values, variance))
-        mean, spread = leave_one_out(factors, values, variance)
+        mean, spread = leave_one_out_law(factors, values, variance)
         return 0.5 * jnp.sum((values - mean) ** 2 / spread + jnp.log(2 * jnp.pi * spread))
 
     return jax.value_and_grad(loss)({name: jnp.asarray(value) for name, value in free.items()})

@@ -19,7 +19,7 @@ from kpp.features import Nystrom, landmarks
 from kpp.foundation.validation import warn_if_float32
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp_gpec.process.explanation_process import Law, in_blocks_of_points
+from kpp_gpec.process.explanation_process import ProcessLaw, in_blocks_of_points
 
 # The number of points that are predicted at a time.
 _BLOCK = 32
@@ -98,9 +98,6 @@ class LowRankMultitaskProcess(eqx.Module):
             correlations: (D, D).
             num_inducing: m; `kpp.features.landmarks` chooses the inducing points from the points by herding.
 
-        Returns:
-            The process.
-
         Raises:
             ValueError: If a variance of the noise is 0.
             FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
@@ -123,7 +120,7 @@ class LowRankMultitaskProcess(eqx.Module):
         data = points, values, noise, variance, correlations
         return cls(features, *data, root, factor, noiseless, coefficients)
 
-    def predict(self, x: ArrayLike) -> Law:
+    def predict(self, x: ArrayLike) -> ProcessLaw:
         r"""Predict the explanations of points, with the covariance of the features.
 
         .. math:: \Sigma = (k_{**} - |\phi_*|^2)\, B + (L \otimes \phi_*)^\top A^{-1} (L \otimes \phi_*)
@@ -175,7 +172,7 @@ def _condition(
 
 
 @eqx.filter_jit
-def _predict(process: LowRankMultitaskProcess, x: AnyArray) -> Law:
+def _predict(process: LowRankMultitaskProcess, x: AnyArray) -> ProcessLaw:
     x = jnp.asarray(x)
     root, phi, prior = process.root, process.features.feature_map(x), process.kernel.diagonal(x)
     covariance = root @ root.T
@@ -190,7 +187,7 @@ def _predict(process: LowRankMultitaskProcess, x: AnyArray) -> Law:
     cross = process.kernel(process.points, x)
     unit = prior - jnp.sum(linalg.solve_lower(process.noiseless_factor, cross) ** 2, axis=0)
     noiseless = jnp.minimum(jnp.maximum(unit, 0.0)[:, None] * process.variance[None, :], variance)
-    return Law((phi @ process.coefficients.T) @ root.T, variance, noiseless, left)
+    return ProcessLaw((phi @ process.coefficients.T) @ root.T, variance, noiseless, left)
 
 
 @eqx.filter_jit

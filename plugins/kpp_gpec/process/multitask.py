@@ -13,7 +13,7 @@ from kpp import linalg
 from kpp.foundation.validation import warn_if_float32
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp_gpec.process.explanation_process import ExplanationProcess, Law, in_blocks_of_points
+from kpp_gpec.process.explanation_process import ExplanationProcess, ProcessLaw, in_blocks_of_points
 from kpp_gpec.process.low_rank import LowRankMultitaskProcess
 
 #: The largest size of the factor, which has the square of this number of entries.
@@ -72,7 +72,7 @@ class MultitaskProcess(eqx.Module):
         scale = jnp.sqrt(self.variance)
         return scale[:, None] * self.correlations * scale[None, :]
 
-    def predict(self, x: ArrayLike) -> Law:
+    def predict(self, x: ArrayLike) -> ProcessLaw:
         r"""Predict the explanations of points, with the covariance of the features.
 
         .. math:: \Sigma = k_{**} B - (B \otimes k_*) (B \otimes K + \mathrm{diag}(U))^{-1} (B \otimes k_*)^\top
@@ -116,9 +116,6 @@ def condition(
         correlations: (D, D), or None for independent features.
         num_inducing: The number of inducing points of correlated features, or None for the exact process. There are at
             most as many as points.
-
-    Returns:
-        The processes.
 
     Raises:
         ValueError: If correlations are given and the points, or inducing points, times the features are more than
@@ -175,20 +172,20 @@ def _condition(
 
 
 @eqx.filter_jit
-def _predict(process: MultitaskProcess, x: AnyArray) -> Law:
+def _predict(process: MultitaskProcess, x: AnyArray) -> ProcessLaw:
     x = jnp.asarray(x)
     cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
     covariance = process.covariance
     mean = (cross @ process.coefficients.T) @ covariance
-    explained = jax.vmap(lambda row: _explained(process, covariance, row))(cross)
+    explained = jax.vmap(lambda row: _explained_covariance(process, covariance, row))(cross)
     left = prior[:, None, None] * covariance[None] - explained
     variance = jnp.maximum(jnp.diagonal(left, axis1=1, axis2=2), 0.0)
     unit = prior - jnp.sum(linalg.solve_lower(process.noiseless_factor, cross.T) ** 2, axis=0)
     noiseless = jnp.minimum(jnp.maximum(unit, 0.0)[:, None] * process.variance[None, :], variance)
-    return Law(mean, variance, noiseless, left)
+    return ProcessLaw(mean, variance, noiseless, left)
 
 
-def _explained(process: MultitaskProcess, covariance: Array, row: Array) -> Float[Array, "D D"]:
+def _explained_covariance(process: MultitaskProcess, covariance: Array, row: Array) -> Float[Array, "D D"]:
     """Return the reduction of the covariance at one point by the explanations."""
     whitened = linalg.solve_lower(process.factor, jnp.kron(covariance, row[:, None]))
     return whitened.T @ whitened

@@ -14,8 +14,8 @@ from numpyro import distributions as dist
 
 from kpp.data.bags import Bags
 from kpp.features import RandomFourier
-from kpp.gp.gaussian import gaussian_log_density
-from kpp.gp.inducing import (
+from kpp.gp.gaussian_laws import gaussian_log_density
+from kpp.gp.inducing_points import (
     CollapsedBound,
     InducingSettings,
     code_columns,

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from jaxtyping import Bool, Int
 
-from kpp.games.estimators.sampled.sampling import numpy_generator
+from kpp.games.estimators.sampled.sampling import coalition_generator
 from kpp.runtime.memory import check_count
 from kpp.typing import RngKey
 
@@ -44,7 +44,7 @@ def sample_coalitions_by_size(
         check_count(num_coalitions, "num_coalitions", num_players)
     available = [math.comb(num_players, size) for size in range(1, num_players)]
     taken = _share(np.array([min(total, num_coalitions) for total in available]), num_coalitions)
-    generator = np.random.default_rng(0) if everything else numpy_generator(rng_key)
+    generator = np.random.default_rng(0) if everything else coalition_generator(rng_key)
     parts = [_draw(generator, num_players, size, num) for size, num in enumerate(taken.tolist(), start=1)]
     return np.concatenate(parts), everything
 

@@ -38,11 +38,6 @@ def draw_errors(
 ) -> Float[AnyArray, "*draws p g *outputs"] | None:
     """Estimate the standard errors of Shapley values that come from the draws behind the values of coalitions.
 
-    Args:
-        game: The game.
-        coalitions: The coalitions of its players that are valued, (c, g).
-        weights: The weights of their values in the Shapley values, (g, c).
-
     Returns:
         The standard errors, (p, g), led by draws, with the outputs last; None if the value function does not draw
         rows, or fewer than 2, or values are traced by JAX.

@@ -57,16 +57,12 @@ def coalition_pairs_in_rounds(
 
     Yields:
         The coalitions, (k, g), and how often each was drawn, (k,).
-
-    Raises:
-        ValueError: As `sample_coalition_pairs`.
-        TypeError: As `sample_coalition_pairs`.
     """
     if num_players < 2 or nums_pairs[0] < 1:
         raise ValueError(
             f"`num_players` must be at least 2 and `num_pairs` at least 1, got {num_players} and {nums_pairs[0]}"
         )
-    generator = numpy_generator(rng_key)
+    generator = coalition_generator(rng_key)
     counts: collections.Counter[int] = collections.Counter()
     for num_pairs in nums_pairs:
         _draw_pairs(generator, counts, num_players, num_pairs)
@@ -100,7 +96,7 @@ def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int
         TypeError: If `rng_key` is not a JAX random key.
     """
     check_count(num_permutations, "num_permutations", 2 * num_players)
-    return np.argsort(numpy_generator(rng_key).random((num_permutations, num_players)), axis=1)
+    return np.argsort(coalition_generator(rng_key).random((num_permutations, num_players)), axis=1)
 
 
 def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws: int) -> Bool[np.ndarray, "k g"]:
@@ -112,7 +108,7 @@ def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws
     return ranks < drawn[:, None]
 
 
-def numpy_generator(rng_key: RngKey | None) -> np.random.Generator:
+def coalition_generator(rng_key: RngKey | None) -> np.random.Generator:
     """Return NumPy's generator, seeded by a JAX key: the number of draws is not known in advance, as JAX requires."""
     return np.random.default_rng(np.asarray(_draw_seed(check_rng_key(rng_key))))
 

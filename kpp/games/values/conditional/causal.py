@@ -70,7 +70,6 @@ class Causal(AbstractSampled):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Check the options, and that the values of all coalitions are identified."""
         count(self.samples_per_point, "samples_per_point")
         one_of(self.conditionals, "conditionals", ("gaussian", "copula"))
         factors_of_features(self.graph, self._names)
@@ -78,10 +77,6 @@ class Causal(AbstractSampled):
     @property
     def _names(self) -> tuple[str, ...]:
         return names_of_features(self.graph, self.feature_names, self.background.shape[1])
-
-    def sampling(self) -> tuple[int, int]:
-        """Return the number of samples per background point, and the seed."""
-        return self.samples_per_point, self.seed
 
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """Return the points, or for a copula the normal quantiles of their ranks in the background."""
@@ -99,7 +94,6 @@ class Causal(AbstractSampled):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with functions and points: a graph, a hidden common cause, and an order with a copula."""
         (function, x), *_, (outputs, _) = list(example_functions(rng_key))[:3]
         background = function.points[:4] + 0.1
         names = tuple(f"x{j}" for j in range(background.shape[1]))

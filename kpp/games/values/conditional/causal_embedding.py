@@ -17,6 +17,7 @@ from kpp.causal import CausalDAG, CausalError, CausalOrder, as_graph
 from kpp.causal.toolkit import LawFactor, factors_of_features
 from kpp.foundation.validation import as_points, count
 from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import Coalitions, Instances
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.causal_graphs import Graph, as_names, names_of_features
 from kpp.games.values.conditional.conditional_embeddings import REGULARIZED, median_kernel, restricted_matrices
@@ -70,7 +71,6 @@ class CausalEmbedding(AbstractImputation):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Check the options, and that features can be drawn along the graph."""
         count(self.samples_per_point, "samples_per_point")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         _ = self._factors
@@ -81,15 +81,11 @@ class CausalEmbedding(AbstractImputation):
         names = names_of_features(self.graph, self.feature_names, self.background.shape[1])
         return _causes_first(factors_of_features(self.graph, names))
 
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p r"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
         return equal_weights(x, coalitions, self.background.shape[0] * self.samples_per_point)
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p r d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r d"]:
         """Return the present features of x with draws of the absent ones."""
         numbers = self._numbers(len(self._factors))
         # All seeds share one compiled program, which gets the random numbers as an argument.
@@ -133,7 +129,6 @@ class CausalEmbedding(AbstractImputation):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with functions and points: a graph, and an order whose members change each other."""
         (function, x), *_, (outputs, _) = list(example_functions(rng_key))[:3]
         background = function.points[:4] + 0.1
         names = tuple(f"x{j}" for j in range(background.shape[1]))

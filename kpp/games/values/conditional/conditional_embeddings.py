@@ -36,11 +36,6 @@ def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Fl
     other kernel receives zeros in place of the other features; a kernel of distances then equals the kernel of the
     remaining features.
 
-    Args:
-        kernel: The kernel.
-        x1: n1 points, (n1, d).
-        x2: n2 points, (n2, d).
-
     Returns:
         A function of a mask (d,) that returns the matrix (n1, n2).
     """

@@ -4,7 +4,6 @@
 
 import dataclasses
 import functools
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.foundation.validation import as_points, count
 from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import Coalitions, Instances
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.imputation import AbstractImputation, equal_weights
 from kpp.games.values.product_games import example_functions
@@ -31,44 +31,46 @@ _RIDGE = 1e-9
 Sampler = Callable[[Float[Array, "p d"], Bool[Array, " d"], Float[Array, "r d"]], Float[Array, "p r d"]]
 
 
-class AbstractSampled(AbstractImputation):
+class _Fields:
+    """Further fields of every final class, in a plain class so that type checkers see them."""
+
+    samples_per_point: eqx.AbstractVar[int]
+    seed: eqx.AbstractVar[int]
+
+
+class AbstractSampled(_Fields, AbstractImputation):
     r"""Absent features are sampled given the present ones, by scores of the features that are jointly Gaussian.
 
     The mean and covariance are those of the background's scores. The random numbers behind the samples are fixed by a
     seed, the same for every coalition and point, so that values are reproducible and linear in the function; their
     means are exactly 0 and their variances 1. The rows of the empty coalition are the background, so that the base
-    value is the mean prediction over it. A subclass has a field `seed`.
+    value is the mean prediction over it.
     """
 
-    @abstractmethod
-    def sampling(self) -> tuple[int, int]:
-        """Return the number of samples per background point, and the seed of the random numbers."""
-
-    @abstractmethod
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """Return the scores of points."""
+        """Return the scores of points, by default the points."""
+        return x
 
-    @abstractmethod
     def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
-        """Return the features of scores."""
+        """Return the features of scores, by default the scores."""
+        return scores
 
-    @abstractmethod
     def sampler(self, correlation: Float[Array, "d d"]) -> Sampler:
-        """Return the function that samples absent features, for the correlation matrix of the scores."""
+        """Return the function that samples absent features, by default given the present ones.
+
+        Args:
+            correlation: The correlation matrix of the scores.
+        """
+        return functools.partial(_conditional_samples, correlation)
 
     def __check_init__(self) -> None:
-        """Check the number of samples."""
-        count(self.sampling()[0], "samples_per_point")
+        count(self.samples_per_point, "samples_per_point")
 
-    def imputation_weights(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p r"]:
+    def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r"]:
         """Return 1/r for each of the r samples."""
-        return equal_weights(x, coalitions, self.background.shape[0] * self.sampling()[0])
+        return equal_weights(x, coalitions, self.background.shape[0] * self.samples_per_point)
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p r d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r d"]:
         """Return the present features of x with samples of the absent ones."""
         # All seeds share one compiled program, which gets the random numbers as an argument.
         same_seed: dict[str, Any] = {"seed": 0}
@@ -84,7 +86,7 @@ class AbstractSampled(AbstractImputation):
         standard = (fitted - mean) / scale
         sample = self.sampler(add_diagonal(standard.T @ standard / fitted.shape[0], _RIDGE))
         explained = (self.to_scores(x) - mean) / scale
-        repeated = jnp.tile(background, (self.sampling()[0], 1))
+        repeated = jnp.tile(background, (self.samples_per_point, 1))
 
         def of_coalition(mask: Array) -> Array:
             samples = sample(explained, mask, noise)
@@ -99,9 +101,8 @@ class AbstractSampled(AbstractImputation):
 
     def _noise(self) -> Float[Array, "r d"]:
         num_background, num_features = self.background.shape
-        samples_per_point, seed = self.sampling()
-        shape = (num_background * samples_per_point, num_features)
-        return _standardized(standard_normal(jax.random.key(seed), shape, jnp.asarray(self.background).dtype))
+        shape = (num_background * self.samples_per_point, num_features)
+        return _standardized(standard_normal(jax.random.key(self.seed), shape, jnp.asarray(self.background).dtype))
 
 
 class GaussianConditional(AbstractSampled):
@@ -124,25 +125,8 @@ class GaussianConditional(AbstractSampled):
     samples_per_point: int = eqx.field(static=True, default=1)
     seed: int = eqx.field(static=True, default=0)
 
-    def sampling(self) -> tuple[int, int]:
-        """Return the number of samples per background point, and the seed."""
-        return self.samples_per_point, self.seed
-
-    def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """Return the points unchanged."""
-        return x
-
-    def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
-        """Return the scores unchanged."""
-        return scores
-
-    def sampler(self, correlation: Float[Array, "d d"]) -> Sampler:
-        """Return the function that samples given the values of the present features."""
-        return functools.partial(_conditional_samples, correlation)
-
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield an instance with a function and points."""
         function, x = next(example_functions(rng_key))
         yield cls(function.points[:4] + 0.1), function, x
 
@@ -166,10 +150,6 @@ class CopulaConditional(AbstractSampled):
     samples_per_point: int = eqx.field(static=True, default=1)
     seed: int = eqx.field(static=True, default=0)
 
-    def sampling(self) -> tuple[int, int]:
-        """Return the number of samples per background point, and the seed."""
-        return self.samples_per_point, self.seed
-
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """Return the normal quantiles of the ranks; equal values share the mean of their ranks."""
         return copula_scores(jnp.asarray(self.background), x)
@@ -178,13 +158,8 @@ class CopulaConditional(AbstractSampled):
         """Return the background's quantiles at the scores."""
         return copula_quantiles(jnp.asarray(self.background), scores)
 
-    def sampler(self, correlation: Float[Array, "d d"]) -> Sampler:
-        """Return the function that samples given the scores of the present features."""
-        return functools.partial(_conditional_samples, correlation)
-
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield an instance with a function of several outputs and points."""
         function, x = list(example_functions(rng_key))[2]
         yield cls(function.points[:4] + 0.1, samples_per_point=2), function, x
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
+from kpp.games.players.coalitions import Instances
 from kpp.games.values.conditional.observational import Observational, proper_coalitions
 from kpp.typing import AnyArray, PointFunction, RngKey
 
@@ -94,9 +95,7 @@ def _rows(game: Observational, num_rows: int) -> Float[np.ndarray, "n d"]:
     return rows[np.arange(num) * len(rows) // num]
 
 
-def _values(
-    game: Observational, function: PointFunction, x: Float[AnyArray, "p d"], coalitions: np.ndarray
-) -> np.ndarray:
+def _values(game: Observational, function: PointFunction, x: Instances, coalitions: np.ndarray) -> np.ndarray:
     """Return the values, led by the axis of the coalitions."""
     values = np.asarray(game(function, x, coalitions))
     if isinstance(function, RKHSFunction):

@@ -17,10 +17,11 @@ from kpp.features import Nystrom
 from kpp.foundation.validation import as_points, as_targets, check_rng_key, is_concrete, one_of, warn_if_float32
 from kpp.foundation.wording import warn_at_edge
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import all_coalitions, as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, all_coalitions, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.conditional_embeddings import (
     REGULARIZED,
+    MatrixOf,
     direct_solve,
     median_kernel,
     restricted_matrices,
@@ -117,14 +118,13 @@ class Observational(AbstractWeighted):
             self.landmarks = read_landmarks(self.landmarks, as_points(self.background, "background"))
 
     def __check_init__(self) -> None:
-        """Check the options."""
         for name, allowed in _OPTIONS.items():
             one_of(getattr(self, name), name, allowed)
         if jnp.shape(self.regularization) != ():
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> Float[Array, "*draws c p *outputs"]:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
 
         Raises:
@@ -167,12 +167,9 @@ class Observational(AbstractWeighted):
 
     @property
     def has_exact_ends(self) -> bool:
-        """Whether the values of the empty and the full coalition are the mean prediction and the prediction."""
         return self.end_points == "exact"
 
-    def impute(
-        self, function: object, x: Float[AnyArray, "p d"], coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "c p m d"]:
+    def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
         """Return the rows whose predictions are averaged; for "embedded" they are the background points, unchanged."""
         if not self.is_embedded(function):
             return super().impute(function, x, coalitions)
@@ -185,15 +182,7 @@ class Observational(AbstractWeighted):
         return self.estimator == "embedded"
 
     def kernel_for(self, function: object) -> AbstractKernel:
-        """Return the kernel of the conditional mean embedding for a function.
-
-        Args:
-            function: The function, without draws.
-
-        Returns:
-            The field `kernel`, or else the product kernel of the function, or else the RBF kernel that the class
-            describes.
-        """
+        """Return the field `kernel`, else the product kernel of the function, else the RBF that the class describes."""
         if self.kernel is not None:
             return single_term(self.kernel) or self.kernel
         own = single_term(function.kernel) if isinstance(function, RKHSFunction) else None
@@ -205,17 +194,12 @@ class Observational(AbstractWeighted):
         regularization = jnp.asarray(self.regularization, background.dtype)
         return LandmarkEmbeddings(kernel, landmarks, background, regularization, self.has_exact_ends)
 
-    def averages_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "p k"]]:
-        """Return a function from the mask of a coalition to the weighted sums of values at the background points."""
+    def averages_of(self, kernel: AbstractKernel, x: Float[Array, "p d"], values: Float[Array, "m k"]) -> MatrixOf:
         if self.landmarks is None:
             return weighted_sums(self.weights_of(kernel, x), values)
         return self.embeddings(kernel).averages(values, x)
 
-    def weights_of(
-        self, kernel: AbstractKernel, x: Float[Array, "p d"] | None
-    ) -> Callable[[Bool[Array, " d"]], Float[Array, "m p"]]:
+    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:
         """Return a function from the mask of a coalition to the weights, at some points or at the background itself."""
         background = jnp.asarray(self.background)
         if self.landmarks is not None:
@@ -234,9 +218,7 @@ class Observational(AbstractWeighted):
 
         return weights
 
-    def _values_of_products(
-        self, function: RKHSFunction, x: Array, coalitions: Bool[AnyArray, "c d"]
-    ) -> Float[Array, "*draws c p *outputs"]:
+    def _values_of_products(self, function: RKHSFunction, x: Array, coalitions: Coalitions) -> CoalitionValues:
         """Value coalitions of a sum of product kernels; many of them in as many threads as there are cores."""
         points = None if self.landmarks is None and self._is_background(x) else x
 
@@ -300,7 +282,6 @@ class Observational(AbstractWeighted):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with a function and points: a sum of product kernels, another kernel with several outputs."""
         _, (function, x), outputs = list(example_functions(rng_key))
         yield cls(function.points[:3] + 0.1, 0.01), function, x
         other = RKHSFunction(Matern12(lengthscale=1.5), function.points, outputs[0].coefficients, outputs[0].intercept)
@@ -311,7 +292,7 @@ class Observational(AbstractWeighted):
 @eqx.filter_jit
 def _product_values(
     value_function: Observational, function: RKHSFunction, x: Array | None, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
+) -> CoalitionValues:
     """Value coalitions of a sum of product kernels, by weighted sums of the factors of absent features.
 
     If the points are None, they are the background.
@@ -343,7 +324,7 @@ def _product_values(
 @eqx.filter_jit
 def _landmark_values(
     value_function: Observational, function: RKHSFunction, x: Array, coalitions: Array
-) -> Float[Array, "*draws c p *outputs"]:
+) -> CoalitionValues:
     """Value coalitions of a sum of product kernels in low rank, by averages of the factors of absent features."""
 
     def of_draw(draw: RKHSFunction) -> Array:

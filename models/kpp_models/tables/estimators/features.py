@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kpp.data.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows
+from kpp.data.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_estimator_rows
 from kpp.data.tables import Schema, read_points
 from kpp.features import AbstractFeatureKernel, Nystrom, RandomFourier, landmarks
 from kpp.gp.toolkit import check_categories, check_kernel_fits
@@ -28,14 +28,14 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEs
 
     def _read(self, X: Any) -> Float[np.ndarray, "n d"]:
         """Read the rows of a fit, and remember their columns."""
-        points, self.schema_ = read_points(read_rows(self, X, reset=True), "X")
+        points, self.schema_ = read_points(read_estimator_rows(self, X, reset=True), "X")
         return points
 
     @in_float64
     def transform(self, X: Any) -> Float[np.ndarray, "p q"]:
         """Return the features of rows (p, d), (p, q)."""
         check_is_fitted(self)
-        points = self.schema_.read(read_rows(self, X), "X")
+        points = self.schema_.read(read_estimator_rows(self, X), "X")
         return np.asarray(_feature_map(self.features_, jnp.asarray(pad_rows(points))))[: len(points)]
 
 

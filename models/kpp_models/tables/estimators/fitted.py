@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted
 
 from kpp import MAP, Fit, RKHSFunction
-from kpp.data.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_rows, read_training
+from kpp.data.estimators import KernelEstimator, as_rng_key, in_float64, pad_rows, read_estimator_rows, read_training
 from kpp.data.tables import read_points
 from kpp.inference import AbstractInference, AbstractModel
 from kpp.kernels import AbstractKernel
@@ -66,7 +66,7 @@ class FittedEstimator(KernelEstimator):
     def _points(self, X: Any) -> np.ndarray:
         """Return rows as points, categories as their codes."""
         check_is_fitted(self)
-        table = read_rows(self, X)
+        table = read_estimator_rows(self, X)
         assert self.fit_.schema is not None
         return self.fit_.schema.read(table, "X")
 

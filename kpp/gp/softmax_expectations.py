@@ -51,13 +51,6 @@ def expected_log_sum_exp(mean: Float[AnyArray, "n c"], variance: Float[AnyArray,
     r"""Return :math:`E \log \sum_j e^{f_j}` for independent :math:`f_j \sim N(\mu_j, v_j)`.
 
     The error is below 1e-6 for variances up to 100.
-
-    Args:
-        mean: :math:`\mu`, (n, c).
-        variance: v, (n, c).
-
-    Returns:
-        The expectations, (n,).
     """
     mean, sd = jnp.asarray(mean), deviation(variance)
     nodes, step = _nodes(mean, sd)

@@ -28,13 +28,6 @@ def gaussian_log_density(residual: Float[AnyArray, " n"], covariance: Float[AnyA
     enough for the value and the gradient. Differentiating through the factorisation would cost several times as much.
     Derivatives of every order are available, in forward and in reverse mode.
 
-    Args:
-        residual: r, the observations less their mean, of shape (n,).
-        covariance: C, symmetric positive definite, of shape (n, n).
-
-    Returns:
-        The log density, a scalar; NaN in traced code if C cannot be factorised.
-
     Raises:
         kpp.linalg.FactorizationError: If C is concrete and not positive definite.
 
@@ -59,16 +52,12 @@ def _value_and_solution(residual: Array, covariance: Array) -> tuple[Array, Arra
     return -0.5 * jnp.dot(residual, solution) - normalizer, solution, factor
 
 
-def leave_one_out(
+def gaussian_leave_one_out(
     residual: Float[AnyArray, " n"], covariance: Float[AnyArray, "n n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     r"""Return mean and variance of every coordinate of a Gaussian vector given all the others.
 
     .. math:: \mu_{-i} = r_i - a_i / [C^{-1}]_{ii}, \qquad \sigma^2_{-i} = 1 / [C^{-1}]_{ii}, \qquad a = C^{-1} r
-
-    Args:
-        residual: r, of shape (n,).
-        covariance: C, of shape (n, n).
 
     Returns:
         Means and variances, each of shape (n,). The caller adds the values of the mean function to the means.
@@ -82,7 +71,7 @@ def leave_one_out(
 def leave_one_out_by_factor(
     residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Return the result of `leave_one_out` from the lower Cholesky factor of the covariance, (n, n)."""
+    """Return the result of `gaussian_leave_one_out` from the lower Cholesky factor of the covariance, (n, n)."""
     precision = jnp.diagonal(linalg.cho_inverse(factor))
     return residual - linalg.cho_solve(factor, residual) / precision, 1.0 / precision
 
@@ -101,13 +90,7 @@ def gaussian_loo_by_factor(residual: Float[AnyArray, " n"], factor: Float[AnyArr
 def student_t_loo_by_factor(
     residual: Float[AnyArray, " n"], factor: Float[AnyArray, "n n"], degrees_of_freedom: AnyArray | float
 ) -> Float[Array, " n"]:
-    """Return the leave-one-out log densities of a multivariate Student-t vector; see `pointwise.student_t`.
-
-    Args:
-        residual: The observations less their location, (n,).
-        factor: The lower Cholesky factor of the scale matrix, (n, n).
-        degrees_of_freedom: A number.
-    """
+    """Return the leave-one-out log densities of a multivariate Student-t vector; see `pointwise.student_t`."""
     mean, variance = leave_one_out_by_factor(residual, factor)
     squares = (residual - mean) ** 2 / variance
     total = jnp.sum(linalg.solve_lower(factor, residual) ** 2)
@@ -133,14 +116,7 @@ class LatentPredictive(NamedTuple):
 
 
 def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
-    """Factorise the covariance of latent values without noise; it is singular if points are repeated.
-
-    Args:
-        covariance: K, of shape (n, n).
-
-    Returns:
-        The lower factor of K plus the nugget of `with_nugget`, of shape (n, n).
-    """
+    """Factorise the covariance of latent values without noise; it is singular if points are repeated."""
     return linalg.cholesky(with_nugget(covariance))
 
 
@@ -149,12 +125,6 @@ def with_nugget(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
 
     It is always added, not only after a failed factorisation. Latent values are drawn through the factor, and its
     derivatives would be discontinuous if rounding errors decided whether a singular matrix gets a nugget.
-
-    Args:
-        covariance: K, of shape (n, n).
-
-    Returns:
-        K plus the nugget, of shape (n, n).
     """
     covariance = jnp.asarray(covariance)
     nugget = linalg.max_relative_jitter(covariance.dtype) * jnp.mean(jnp.diagonal(covariance))

@@ -6,7 +6,7 @@ The latent values are :math:`f = m + \Phi w` with :math:`w \sim N(0, I_q)`, so t
     w \mid y \approx N(\hat w, M^{-1}), \quad M = I_q + \Phi^\top W \Phi,
 
 where W is the negated second derivative of the log likelihood at the mode. This is the approximation of
-`kpp.gp.laplace` with :math:`K = \Phi \Phi^\top`, in time of order n q^2.
+`kpp.gp.laplace_by_values` with :math:`K = \Phi \Phi^\top`, in time of order n q^2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
-from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
+from kpp.gp.newton import MAX_STEPS, newton_mode, relative_change, step_size
 from kpp.typing import AnyArray
 
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
@@ -48,11 +48,6 @@ def feature_mode(
 
     where dg is the change of the gradient with the parameters of the likelihood.
 
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        features: :math:`\Phi`, (n, q).
-        mean: m, a number, or one number per observation, (n,).
-
     Returns:
         The weights, (q,); NaN in traced code if the iteration does not converge.
 
@@ -73,7 +68,7 @@ def feature_mode(
 
         return weights + step_size(objective, weights.dtype) * direction, relative_change(move, latent)
 
-    weights = find_mode(step, jnp.zeros(features.shape[1], features.dtype))
+    weights = newton_mode(step, jnp.zeros(features.shape[1], features.dtype))
     if is_concrete(weights) and not bool(jnp.all(jnp.isfinite(weights))):
         raise ValueError(
             f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; the features of the "
@@ -109,11 +104,6 @@ def feature_log_evidence(
     r"""Return Laplace's approximation of the log marginal likelihood, differentiable in all arguments.
 
     .. math:: \log q(y) = \log p(y \mid \hat f) - \tfrac12 \|\hat w\|^2 - \tfrac12 \log\det M
-
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        features: :math:`\Phi`, (n, q).
-        mean: m, a number, or one number per observation, (n,).
 
     References:
         Rasmussen and Williams (2006), equation 3.32, with Sylvester's identity for the determinant.

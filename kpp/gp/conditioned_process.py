@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from kpp.functions import RKHSFunction
-from kpp.gp.gaussian import LatentPredictive
+from kpp.gp.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.kernels import AbstractKernel
 from kpp.posteriors import GPPosterior
@@ -19,7 +19,7 @@ from kpp.typing import AnyArray, Points
 
 _ROWS = 2048  # points per block of moments; it bounds the memory of their kernel sections
 
-Law = TypeVar("Law")  # mean, variance, and what else a law of values at points holds
+Moments = TypeVar("Moments")  # mean, variance, and what else a law of values at points holds
 
 #: A prior mean: a number, or a function from points to one number per point, such as `kpp.gp.LinearMean`.
 PriorMean = AnyArray | float | Callable[[Points], Array]
@@ -81,7 +81,7 @@ class ConditionedProcess(Protocol):
         """
 
 
-def moments_in_blocks(moments: Callable[[Points], Law], x: Points) -> Law:
+def moments_in_blocks(moments: Callable[[Points], Moments], x: Points) -> Moments:
     """Return the moments at points that a function computes, in blocks if there are many points."""
     return moments(x) if jax.tree.leaves(x)[0].shape[0] <= _ROWS else map_rows(moments, x, _ROWS)
 

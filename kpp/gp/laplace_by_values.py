@@ -17,10 +17,10 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.gp.annealing import anneal_from_laplace
-from kpp.gp.gaussian import prior_factor
+from kpp.gp.gaussian_laws import prior_factor
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.gp.links import Derivatives
-from kpp.gp.newton import MAX_STEPS, find_mode, relative_change, step_size
+from kpp.gp.newton import MAX_STEPS, newton_mode, relative_change, step_size
 from kpp.typing import AnyArray, RngKey
 
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
@@ -46,14 +46,6 @@ def laplace_posterior(
 ) -> LaplacePosterior:
     """Return the Gaussian approximation of p(f | y).
 
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        covariance: K, of shape (n, n).
-        mean: m, a number, or one number per observation, (n,).
-
-    Returns:
-        The approximation.
-
     Raises:
         ValueError: If no value is traced and Newton's method does not converge.
     """
@@ -71,11 +63,6 @@ def posterior_mode(
     :math:`da = dg - R (K\, dg + dK\, a + dm)`, where dg is the change of the likelihood's gradient with its parameters.
     Steps are halved while they decrease the (concave) objective.
 
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        covariance: K, of shape (n, n).
-        mean: m, a number, or one number per observation, (n,).
-
     Returns:
         a, of shape (n,); NaN in traced code if the iteration does not converge.
 
@@ -86,7 +73,7 @@ def posterior_mode(
         Rasmussen and Williams (2006), algorithm 3.1.
     """
     covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
-    coefficients = find_mode(lambda a: _newton_step(likelihood, covariance, mean, a), jnp.zeros_like(covariance[0]))
+    coefficients = newton_mode(lambda a: _newton_step(likelihood, covariance, mean, a), jnp.zeros_like(covariance[0]))
     if is_concrete(coefficients) and not bool(jnp.all(jnp.isfinite(coefficients))):
         raise ValueError(
             f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; "
@@ -124,11 +111,6 @@ def laplace_log_evidence(
     where the last three terms are for parameters of the likelihood: the changes of its value, gradient and curvature at
     the mode.
 
-    Args:
-        likelihood: p(y | f), which holds the n observations.
-        covariance: K, of shape (n, n).
-        mean: m, a number, or one number per observation, (n,).
-
     References:
         Rasmussen and Williams (2006), equation 3.32 and algorithm 5.1.
     """
@@ -162,25 +144,13 @@ def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, A
 
 
 def draw_whitened(
-    rng_key: RngKey,
-    likelihood: AbstractPointwiseLikelihood,
-    covariance: Float[AnyArray, "n n"],
-    mean: PriorMeans,
+    rng_key: RngKey, likelihood: AbstractPointwiseLikelihood, covariance: Float[AnyArray, "n n"], mean: PriorMeans
 ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
     r"""Draw whitened latent values from their posterior, with the log of an importance weight.
 
     .. math:: f = m + L z, \quad L L^\top = K, \qquad q(z) = N\bigl(z \mid L^\top a, (I + L^\top W L)^{-1}\bigr)
 
     See `kpp.gp.anneal_from_laplace`.
-
-    Args:
-        rng_key: A JAX random key.
-        likelihood: p(y | f), which holds the n observations.
-        covariance: K, of shape (n, n).
-        mean: m, a number, or one number per observation, (n,).
-
-    Returns:
-        z, (n,), and the log of the weight.
     """
     covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
     posterior, root = laplace_posterior(likelihood, covariance, mean), prior_factor(covariance)
@@ -207,13 +177,6 @@ def leave_one_out_latent(
 
     The other factors keep their curvature at the mode of the full data, so this is an approximation of refitting
     without observation i.
-
-    Args:
-        covariance: K, of shape (n, n).
-        posterior: The approximation for all data.
-
-    Returns:
-        Means and variances, each of shape (n,).
 
     References:
         Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), section 3.2 (LA-LOO).

@@ -22,6 +22,7 @@ needs no further systems: it is :math:`-\tfrac t2 u^\top dA\, u`, with :math:`u 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -65,7 +66,6 @@ class IterativeSettings(eqx.Module):
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         for name in ("num_probes", "rank", "max_steps", "num_nodes"):
             count(getattr(self, name), name)
         count(self.seed, "seed", 0)
@@ -114,14 +114,7 @@ class IterativeSystem(eqx.Module):
     def create(
         cls, kernel: AbstractKernel, points: Points, noise: AnyArray | float, settings: IterativeSettings
     ) -> IterativeSystem:
-        """Build the preconditioner.
-
-        Args:
-            kernel: k.
-            points: The n points.
-            noise: The variances of the noise, a number or (n,), positive.
-            settings: The settings.
-        """
+        """Build the preconditioner."""
         _, features, rest = inducing_features(kernel, settings.landmarks(points), points)
         variances = jnp.broadcast_to(jnp.asarray(noise, features.dtype), rest.shape)
         features = features / jnp.sqrt(variances)[:, None]
@@ -148,10 +141,13 @@ class IterativeSystem(eqx.Module):
         inner = jax.scipy.linalg.solve_triangular(self.factor, inner, trans=1, lower=True)
         return (columns - self.features @ inner) / jnp.sqrt(self.noise)[:, None]
 
-    def solve(self, white: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return the product of the inverse of A with columns; NaN if conjugate gradients do not converge."""
+    def solve(
+        self, white: Float[Array, "n k"], multiply: Callable[[Array], Array] | None = None
+    ) -> Float[Array, "n k"]:
+        """Return the product of the inverse of A, or of a relative, with columns; NaN if it does not converge."""
+        tolerance, max_steps = self.settings.tolerance, self.settings.max_steps
         return linalg.solve_by_conjugate_gradients(
-            self.multiply, white, tolerance=self.settings.tolerance, max_steps=self.settings.max_steps
+            self.multiply if multiply is None else multiply, white, tolerance=tolerance, max_steps=max_steps
         )
 
     def preconditioner_log_determinant(self) -> Float[Array, ""]:
@@ -256,13 +252,7 @@ def _solutions_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
         return columns - _between(system, times, solutions)
 
     moved = eqx.filter_jvp(residuals, primals, tangents)[1]
-    settings = system.settings
-    return solutions, linalg.solve_by_conjugate_gradients(
-        lambda columns: _between(system, times, columns),
-        moved,
-        tolerance=settings.tolerance,
-        max_steps=settings.max_steps,
-    )
+    return solutions, system.solve(moved, lambda columns: _between(system, times, columns))
 
 
 def _columns(nodes: Array, probes: Array, white: Array) -> tuple[Float[Array, " c"], Float[Array, "n c"]]:
