@@ -15,10 +15,15 @@ functions check one example of your own, and raise an AssertionError that names 
 from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.testing.suite import Case as Case
 from kpp.testing.suite import cases as cases
+from kpp.testing.suite import check_command as check_command
+from kpp.testing.suite import check_converter as check_converter
 from kpp.testing.suite import check_embedding as check_embedding
+from kpp.testing.suite import check_explainer as check_explainer
 from kpp.testing.suite import check_inference as check_inference
 from kpp.testing.suite import check_kernel as check_kernel
 from kpp.testing.suite import check_model as check_model
+from kpp.testing.suite import check_value_function as check_value_function
+from kpp.testing.suite import checks_of as checks_of
 from kpp.testing.suite import parametrize_with_checks as parametrize_with_checks
 
 _guard_exports(globals())

@@ -39,7 +39,9 @@ DEMANDS = {
 
 
 def init_fields(cls: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(cls) if field.init]
+    """The fields that are parameters, those that are keyword only last."""
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    return [field.name for field in sorted(fields, key=lambda field: bool(field.kw_only))]
 
 
 def instance_of(cls: type) -> eqx.Module:
@@ -69,7 +71,9 @@ def test_parameters_are_fields_and_the_first_is_the_first_that_the_class_declare
     parameters = list(inspect.signature(cls).parameters)
     assert parameters == init_fields(cls)
     # Fields that an abstract class holds come first; those that it only demands keep the place of the final class.
-    declared = [name for base in reversed(cls.__mro__) for name in fields_declared_by(base) if name in parameters]
+    bases = [fields_declared_by(base) for base in reversed(cls.__mro__)]
+    positional = set(parameters) - set(by_keyword_only(cls))
+    declared = [name for names in bases for name in names if name in (positional or parameters)]
     assert parameters[:1] == declared[:1]
 
 

@@ -18,8 +18,7 @@ from kpp.kernels import RBF
 from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
-from kpp.testing import check_model
-from kpp.testing.toolkit import checks_of
+from kpp.testing import check_model, checks_of
 from kpp.typing import Leaf
 
 X = np.random.default_rng(0).normal(size=(8, 2))
