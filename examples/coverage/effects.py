@@ -124,6 +124,7 @@ GROWING = (
     "the effect is largest where few rows have one of the levels. There the estimate tends to the effect that all rows "
     "share, and the interval is too narrow. Look at the effect in subgroups and at their `effective_rows`."
 )
+WIDE = "these intervals are wider than needed; the cause was not looked for."
 COLLINEAR = (
     "the prior also allows effects that are not linear, so the intervals are wider than those of least squares, which "
     "takes the effect to be linear; the error is as small."
@@ -132,13 +133,13 @@ ABOUT = {
     "effect_linear": ("two levels, linear", LAWS["linear, two levels"], ""),
     "effect_nonlinear": ("two levels, nonlinear", LAWS["nonlinear, two levels"], ""),
     "effect_growing": ("two levels, growing", LAWS["growing, two levels"], GROWING),
-    "effect_few_treated": ("two levels, few treated", LAWS["few treated"], ""),
+    "effect_few_treated": ("two levels, few treated", LAWS["few treated"], WIDE),
     "effect_category": ("two of three categories", BY_DRUG, ""),
-    "effect_dose_linear": ("a dose, linear", LAWS["linear, number"], ""),
+    "effect_dose_linear": ("a dose, linear", LAWS["linear, number"], WIDE),
     "effect_dose_nonlinear": ("a dose, nonlinear", LAWS["nonlinear, number"], ""),
     "effect_dose_collinear": ("a dose among collinear covariates", LAWS["collinear, number"], COLLINEAR),
     "effect_labels": ("on the probability of a label", LAWS["labels, two levels"], ""),
-    "effect_counts": ("of a dose on a rate", LAWS["counts, number"], ""),
+    "effect_counts": ("of a dose on a rate", LAWS["counts, number"], WIDE),
     "effect_levels": ("on a mean level", ON_LEVELS, ""),
     "effect_shares": ("on a share", ON_SHARES, ""),
 }

@@ -169,6 +169,7 @@ NO_EFFECT = (
     "never negative, so its interval cannot: compare it with the noise level in the report."
 )
 STEP = f"functions of an RBF kernel are smooth, so intervals near the step are too narrow. Besides, {NO_EFFECT}"
+FIXED = "the hyperparameters are fixed, which the label of the result says."
 INDUCED = (
     "the hyperparameters are fixed, and 30 inducing points do not represent functions of short lengthscales: take more "
     "points, or an exact model by `kpp.NUTS` for few rows."
@@ -208,7 +209,7 @@ SIMULATIONS = {
     },
     "shapley_labels_many": simulation("GPClassification, 80 rows,", "labels", 80, LABELS, "laplace"),
     "shapley_labels_natural_gradient": simulation(
-        "GPClassification, 30 inducing points,", "labels", 80, INDUCING_LABELS, "natural_gradient"
+        "GPClassification, 30 inducing points,", "labels", 80, INDUCING_LABELS, "natural_gradient", known=FIXED
     ),
     "shapley_labels_probability": simulation(
         'GPClassification, `scale="probability"`,', "labels", 80, LABELS, "laplace", PROBABILITY, PROBABILITIES
