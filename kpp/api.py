@@ -17,6 +17,7 @@ from kpp import registry
 from kpp.conversion.toolkit import as_explainable, is_foreign
 from kpp.data.tables import Schema, as_table, is_table
 from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, EstimatorFunction, Explanation
+from kpp.explanations.explainer import as_explanation
 from kpp.explanations.named_functions import NamedFunction
 from kpp.explanations.toolkit import ReadPredictor, Requirement, fit_of, fitted_schema, is_estimator, read_rows
 from kpp.features import landmarks
@@ -162,9 +163,7 @@ class Reader:
 
             x = pd.DataFrame(self.names.decode(self.names.read(x)))
         try:
-            explanation = self.explainer.explain(self.predictor, x, rng_key=rng_key)
-            if not isinstance(explanation, Explanation):
-                raise TypeError(f"`{kind.__name__}` must return a kpp.Explanation, got {type(explanation).__name__}")
+            explanation = as_explanation(self.explainer.explain(self.predictor, x, rng_key=rng_key), self.explainer)
             Explanation(explanation.dataset)  # checked once more, because its arrays may have been changed since
         except Exception as error:
             owner = registry.owner_of("explainers", kind)

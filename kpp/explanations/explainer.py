@@ -76,6 +76,13 @@ class AbstractExplainer(AbstractModule):
         """
 
 
+def as_explanation(value: object, explainer: AbstractExplainer) -> Explanation:
+    """Return what an explainer, perhaps a stranger's, returned; raise TypeError if it is no explanation."""
+    if not isinstance(value, Explanation):
+        raise TypeError(f"`{type(explainer).__name__}` must return a kpp.Explanation, got {type(value).__name__}")
+    return value
+
+
 @dataclasses.dataclass(frozen=True)
 class Inputs:
     """A predictor, the points to explain, their columns, the players and the background.
@@ -269,7 +276,7 @@ class AbstractPointsExplainer(AbstractExplainer):
             TypeError: If the predictor is not what the explainer requires, or an explainer that samples gets no key.
             ValueError: If `x`, or an option, does not fit the predictor.
         """
-        return self.explain_inputs(self.read_inputs(predictor, x), rng_key=rng_key)
+        return as_explanation(self.explain_inputs(self.read_inputs(predictor, x), rng_key=rng_key), self)
 
     def read_inputs(self, predictor: object, x: object) -> Inputs:
         """Read a predictor and points for this explainer."""
