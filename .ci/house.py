@@ -414,7 +414,7 @@ def is_comment(token: tokenize.TokenInfo) -> bool:
 
 
 def comments(path: Path, source: str) -> Iterator[Passage]:
-    """Iterate over comments; those of neighbouring lines are one passage."""
+    """Iterate over comments; those of neighboring lines are one passage."""
     found = {token.start[0]: token.string.lstrip("# ") for token in tokens(source) if is_comment(token)}
     for first in (line for line in found if line - 1 not in found):
         after = next(line for line in range(first, first + len(found) + 1) if line not in found)

@@ -259,7 +259,7 @@ def vertical(plan: Plan, height: int) -> float:
 
 
 def panel(plan: Plan, band: str) -> str:
-    """Write the coloured ground of a band and its title."""
+    """Write the colored ground of a band and its title."""
     left, right = frames(plan)[band]
     lowest, highest = plan.ends(band)
     top, bottom = vertical(plan, highest) - BOX / 2 - TITLE, vertical(plan, lowest) + BOX / 2 + MARGIN

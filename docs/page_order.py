@@ -1,6 +1,6 @@
 """Read the pages that run code at even distances among the others.
 
-`make docs` reads blocks of neighbouring pages in two processes. In alphabetical order one block has nearly all guides,
+`make docs` reads blocks of neighboring pages in two processes. In alphabetical order one block has nearly all guides,
 and the other process waits for it.
 """
 

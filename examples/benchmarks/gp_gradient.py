@@ -1,7 +1,7 @@
 """Time the value and gradient of the marginal likelihood of a Gaussian process: kpp, its floor, and peers.
 
 Run it as `python examples/benchmarks/gp_gradient.py [--sizes 442 1000 2000]`. All use an RBF kernel with one
-lengthscale per feature on normal numbers with ten features. The floor is what no method that factorises the kernel
+lengthscale per feature on normal numbers with ten features. The floor is what no method that factorizes the kernel
 matrix avoids: LAPACK's potrf and potri, and one kernel matrix by a matrix product. Peers are NumPyro's
 MultivariateNormal, and tinygp, GPyTorch and GPJax where they are installed. Each number is the minimum of several runs,
 in which all alternate; BLAS has one thread.
@@ -59,7 +59,7 @@ def of_gpjax(lengthscale, noise_variance, x, y):
 
 
 def run_gpytorch(lengthscale: np.ndarray, noise_variance: float, x: np.ndarray, y: np.ndarray) -> Run:
-    """Return a run of GPyTorch's exact marginal likelihood by Cholesky factorisation, with its gradient."""
+    """Return a run of GPyTorch's exact marginal likelihood by Cholesky factorization, with its gradient."""
     import gpytorch
     import torch
 

@@ -2,7 +2,7 @@
 
 Run it as `python examples/benchmarks/gp_gradient_models.py [--rows 600] [--repeats 15]`. Each model has an RBF kernel
 with priors on ten lengthscales, and a matrix of `--rows` rows: points, pairs of items or bags of three points each. The
-floor is what no method avoids that factorises this matrix: one kernel matrix of all points by a matrix product, potri
+floor is what no method avoids that factorizes this matrix: one kernel matrix of all points by a matrix product, potri
 of LAPACK once, and potrf once, for Laplace's approximation once more for every step of Newton's method. Times are
 minima. BLAS has one thread.
 """

@@ -10,7 +10,7 @@ and then with Nystrom's method on landmarks; the baselines are a linear utility 
 With contexts there are 500 items and 95,000 matches, each in one of three contexts, such as the surface of a tennis
 court; one fifth of the matches is held out. In each context the true preference function is the sum of a part that all
 contexts share and a part of its own. `kpp_models.PreferenceGP` with 15 landmarks has priors for two hyperparameters,
-whose values maximise Laplace's approximation of the evidence.
+whose values maximize Laplace's approximation of the evidence.
 
 Accuracy and log loss (in nats per match) are measured on held-out matches; those of the true function are the best
 possible. Peak memory is the peak of the whole process up to the printed line. `--only NAME` runs one model of the part

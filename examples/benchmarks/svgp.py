@@ -1,7 +1,7 @@
 """Time one epoch of a sparse variational Gaussian process, and score it on test rows: kpp beside GPyTorch.
 
 Run it as `python examples/benchmarks/svgp.py [--rows 1000000] [--task regression classes] [--precision 32 64]`. Both
-libraries get the same rows with ten features, the same inducing points (centres of k-means), minibatches of 1000, an
+libraries get the same rows with ten features, the same inducing points (centers of k-means), minibatches of 1000, an
 RBF kernel with ten lengthscales and a variance, and a full covariance of the values at the inducing points. GPyTorch
 takes steps of Adam with a learning rate that decreases along a cosine, once for each of some learning rates. kpp takes
 natural gradients with its defaults. The score is the mean log density of 10,000 test rows, with its standard error;
@@ -27,7 +27,7 @@ from scipy import special, stats
 
 import kpp
 from kpp.gp import GaussianLikelihood, SoftmaxLikelihood
-from kpp.gp.toolkit import k_means_centres
+from kpp.gp.toolkit import k_means_centers
 from kpp.kernels import RBF
 from kpp_models import GeneralizedGP, MultiLatentGP
 
@@ -74,7 +74,7 @@ def measure(task: str, bits: int, options: argparse.Namespace) -> None:
     jax.config.update("jax_enable_x64", bits == 64)
     problem = (regression if task == "regression" else classes)(options.rows, f"float{bits}")
     steps = options.rows // options.batch
-    inducing = k_means_centres(problem.x, options.inducing, seed=0).astype(problem.x.dtype)
+    inducing = k_means_centers(problem.x, options.inducing, seed=0).astype(problem.x.dtype)
     results = {"kpp": of_kpp(task, problem, inducing, options.batch, steps)}
     if importlib.util.find_spec("gpytorch"):
         for rate in options.learning_rates:

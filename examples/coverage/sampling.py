@@ -130,7 +130,7 @@ CHAIN = CausalDAG([("x0", "x1"), ("x1", "x2"), ("x2", "x3")])
 
 
 def conditional(covariance: np.ndarray, x: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and covariance of centred Gaussian features given the present ones."""
+    """Return means and covariance of centered Gaussian features given the present ones."""
     if mask.all():
         return x, np.zeros_like(covariance)
     cross = covariance[:, mask] @ np.linalg.inv(covariance[np.ix_(mask, mask)])
@@ -138,7 +138,7 @@ def conditional(covariance: np.ndarray, x: np.ndarray, mask: np.ndarray) -> tupl
 
 
 def intervened(covariance: np.ndarray, x: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and covariance of centred Gaussian features in a chain after the present ones are set."""
+    """Return means and covariance of centered Gaussian features in a chain after the present ones are set."""
     mean, spread = np.zeros_like(x), np.zeros_like(covariance)
     for j, present in enumerate(mask):
         if present:

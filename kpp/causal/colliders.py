@@ -101,7 +101,7 @@ def collider_partition(graph: MixedGraph, outcome: str) -> ColliderPartition:
 
     $$Y \perp X_2 \mid X_3.$$
 
-    Latent nodes are marginalised first, so a parent may be an indirect cause. The paper requires that no edge leads
+    Latent nodes are marginalized first, so a parent may be an indirect cause. The paper requires that no edge leads
     from a child to a spouse. That is not enough: a spouse must not be an effect of the outcome at all, also not through
     nodes outside the boundary, and the two must not have a hidden common cause.
 

@@ -112,7 +112,7 @@ def _choose(
     sample: Array, num: int, method: str, kernel: AbstractKernel, rng_key: RngKey | None
 ) -> tuple[Array, np.ndarray | None]:
     if method == "kmeans":
-        return _centres(sample, num, rng_key), None
+        return _centers(sample, num, rng_key), None
     if method == "herding":
         index = np.asarray(_herd(kernel, sample, num))
     else:
@@ -120,7 +120,7 @@ def _choose(
     return sample[index], index
 
 
-def _centres(sample: Array, num: int, rng_key: RngKey) -> Array:
+def _centers(sample: Array, num: int, rng_key: RngKey) -> Array:
     from sklearn.cluster import KMeans
 
     seed = int(jax.random.randint(check_rng_key(rng_key), (), 0, 2**31 - 1))

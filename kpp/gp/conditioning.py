@@ -1,7 +1,7 @@
 r"""Gaussian processes conditioned on data, under one draw of the hyperparameters.
 
 `condition` takes observations with any pointwise likelihood: it is exact for the Gaussian one and Laplace's
-approximation for the others. `condition_by_inducing` summarises many observations by the values at a few points.
+approximation for the others. `condition_by_inducing` summarizes many observations by the values at a few points.
 `condition_on_values` takes latent values that an inference has drawn.
 """
 

@@ -70,7 +70,7 @@ def log_expectation(
 ) -> Float[Array, " n"]:
     r"""Return :math:`\log \int f(g)\, N(g; \mu, v)\, dg`, elementwise, for a log-concave f such as a likelihood.
 
-    The nodes are centred at the mode of the integrand, which is between :math:`\mu` and :math:`\mu + v\, (\log
+    The nodes are centered at the mode of the integrand, which is between :math:`\mu` and :math:`\mu + v\, (\log
     f)'(\mu)`, and scaled by its width there, so that they also cover a narrow f. The absolute error is below 1e-10 for
     standard deviations up to 5 and below 1e-5 up to 30. The result is less accurate if f is not log-concave.
     """

@@ -24,8 +24,8 @@ def gaussian_log_density(residual: Float[AnyArray, " n"], covariance: Float[AnyA
 
     .. math:: \log N(r; 0, C) = -\tfrac12 r^\top a - \tfrac12 \log\det C - \tfrac n2 \log 2\pi, \qquad a = C^{-1} r
 
-    The derivative is :math:`\tfrac12 \langle a a^\top - C^{-1}, dC \rangle - a^\top dr`: one Cholesky factorisation is
-    enough for the value and the gradient. Differentiating through the factorisation would cost several times as much.
+    The derivative is :math:`\tfrac12 \langle a a^\top - C^{-1}, dC \rangle - a^\top dr`: one Cholesky factorization is
+    enough for the value and the gradient. Differentiating through the factorization would cost several times as much.
     Derivatives of every order are available, in forward and in reverse mode.
 
     Raises:
@@ -116,14 +116,14 @@ class LatentPredictive(NamedTuple):
 
 
 def prior_factor(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
-    """Factorise the covariance of latent values without noise; it is singular if points are repeated."""
+    """Factorize the covariance of latent values without noise; it is singular if points are repeated."""
     return linalg.cholesky(with_nugget(covariance))
 
 
 def with_nugget(covariance: Float[AnyArray, "n n"]) -> Float[Array, "n n"]:
     """Add a nugget to the covariance of latent values: 1e-10 times the mean of the diagonal (float32: 1e-5).
 
-    It is always added, not only after a failed factorisation. Latent values are drawn through the factor, and its
+    It is always added, not only after a failed factorization. Latent values are drawn through the factor, and its
     derivatives would be discontinuous if rounding errors decided whether a singular matrix gets a nugget.
     """
     covariance = jnp.asarray(covariance)

@@ -1,6 +1,6 @@
 r"""Inducing points: their placement, and the bounds that they give.
 
-A Gaussian process that is observed at many points, or through bag means, is summarised by its values at w points,
+A Gaussian process that is observed at many points, or through bag means, is summarized by its values at w points,
 :math:`q(u) = N(\eta, \Sigma)`. With Gaussian noise the best q is known in closed form. The bound that it attains, the
 collapsed bound, is a density of the targets less a trace term: the variance that the points do not explain.
 
@@ -68,7 +68,7 @@ def place_inducing(settings: InducingSettings, points: Float[AnyArray, "n d"], c
 
     Points are placed by k-means, started by k-means++, on the given points in units of each feature's standard
     deviation; with more than 20,000 points, on 20,000 of them drawn at random. Their codes are those of data points;
-    see `k_means_centres`. If the number of different points equals `num`, these are the inducing points.
+    see `k_means_centers`. If the number of different points equals `num`, these are the inducing points.
 
     Args:
         settings: The settings.
@@ -76,7 +76,7 @@ def place_inducing(settings: InducingSettings, points: Float[AnyArray, "n d"], c
         codes: The positions of the columns that hold codes of categories, as `code_columns` returns them.
 
     Returns:
-        The points, (w, d). With `learn`, a prior for them: independent normal distributions centred at the points,
+        The points, (w, d). With `learn`, a prior for them: independent normal distributions centered at the points,
             whose standard deviation is half the standard deviation of each feature. A given prior is returned
             unchanged.
 
@@ -100,7 +100,7 @@ def place_inducing(settings: InducingSettings, points: Float[AnyArray, "n d"], c
         )
     if settings.points is None:
         num = count(settings.num, "num_inducing")
-        chosen = jnp.asarray(k_means_centres(np.asarray(points), num, settings.seed, codes))
+        chosen = jnp.asarray(k_means_centers(np.asarray(points), num, settings.seed, codes))
     else:
         chosen = as_points(settings.points, "inducing_points", num_features=num_features)
     chosen = chosen.astype(points.dtype)
@@ -171,23 +171,23 @@ def _prior_about(inducing: Float[Array, "w d"], points: Float[np.ndarray, "n d"]
     return dist.Normal(inducing, jnp.broadcast_to(0.5 * jnp.asarray(_scale(points)), inducing.shape))
 
 
-def k_means_centres(
+def k_means_centers(
     points: Float[np.ndarray, "n d"], num: int, seed: int, codes: Sequence[int] = ()
 ) -> Float[np.ndarray, "w d"]:
-    """Return centres of points by k-means, in units of each feature's standard deviation.
+    """Return centers of points by k-means, in units of each feature's standard deviation.
 
     A column of codes enters k-means by an indicator for each of its 100 most frequent categories. The indicators of a
-    column have the total variance 1, which is the variance of a column of numbers. A centre takes all its codes from
+    column have the total variance 1, which is the variance of a column of numbers. A center takes all its codes from
     one point, the nearest point of its cluster; its numbers are the means of the cluster.
 
     Args:
         points: The points, (n, d); if there are more than 20,000, k-means uses 20,000 of them, drawn at random.
-        num: w, the number of centres.
+        num: w, the number of centers.
         seed: The seed of k-means and of the random subset.
         codes: The positions of the columns that hold codes of categories.
 
     Returns:
-        The centres, (w, d); the points themselves if only w of them are different.
+        The centers, (w, d); the points themselves if only w of them are different.
 
     Raises:
         ValueError: If fewer than w points are different.
@@ -207,11 +207,11 @@ def k_means_centres(
     scale = _scale(numbers)
     scaled = np.concatenate([numbers / scale, *(_indicators(points[:, j]) for j in codes)], axis=1)
     fitted = KMeans(num, init="k-means++", n_init=1, max_iter=50, random_state=seed).fit(scaled)
-    centres = np.empty((num, points.shape[1]))
-    centres[:, np.delete(np.arange(points.shape[1]), codes)] = fitted.cluster_centers_[:, : numbers.shape[1]] * scale
+    centers = np.empty((num, points.shape[1]))
+    centers[:, np.delete(np.arange(points.shape[1]), codes)] = fitted.cluster_centers_[:, : numbers.shape[1]] * scale
     if codes:
-        centres[:, codes] = points[_nearest_members(scaled, fitted.labels_, fitted.cluster_centers_)][:, codes]
-    return centres
+        centers[:, codes] = points[_nearest_members(scaled, fitted.labels_, fitted.cluster_centers_)][:, codes]
+    return centers
 
 
 def _indicators(codes: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n l"]:
@@ -224,12 +224,12 @@ def _indicators(codes: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n l"]:
 
 
 def _nearest_members(
-    points: Float[np.ndarray, "n q"], labels: np.ndarray, centres: Float[np.ndarray, "w q"]
+    points: Float[np.ndarray, "n q"], labels: np.ndarray, centers: Float[np.ndarray, "w q"]
 ) -> np.ndarray:
-    """Return the number of the point of each cluster that is nearest to its centre, (w,)."""
-    distance = np.square(points - centres[labels]).sum(axis=1)
+    """Return the number of the point of each cluster that is nearest to its center, (w,)."""
+    distance = np.square(points - centers[labels]).sum(axis=1)
     order = np.lexsort((distance, labels))
-    return order[np.searchsorted(labels[order], np.arange(len(centres)))]
+    return order[np.searchsorted(labels[order], np.arange(len(centers)))]
 
 
 def _scale(points: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ from kpp.gp.inducing_features import inducing_features as inducing_features
 from kpp.gp.inducing_points import CollapsedBound as CollapsedBound
 from kpp.gp.inducing_points import InducingSettings as InducingSettings
 from kpp.gp.inducing_points import code_columns as code_columns
-from kpp.gp.inducing_points import k_means_centres as k_means_centres
+from kpp.gp.inducing_points import k_means_centers as k_means_centers
 from kpp.gp.inducing_points import place_inducing as place_inducing
 from kpp.gp.inducing_points import trace_deficit as trace_deficit
 from kpp.gp.iterative_gp import IterativeGP as IterativeGP

@@ -206,7 +206,7 @@ class AbstractKernel(AbstractModule):
             TypeError: If the kernel is not a finite sum of product kernels, or its fields do not determine the terms.
         """
         raise TypeError(
-            f"{type(self).__name__} is not a sum of product kernels: it does not factorise over the features. "
+            f"{type(self).__name__} is not a sum of product kernels: it does not factorize over the features. "
             "Use RBF, Periodic or Categorical, or one kernel per feature: ProductKernel((kernel_1, ..., kernel_d))"
         )
 

@@ -53,7 +53,7 @@ def add_pointwise(
     Raises:
         ValueError: If there is no such site, or several and `site` is None; or if its distribution depends on latent
             sites without draws.
-        FloatingPointError: If a covariance cannot be factorised for a draw; the message tells the first.
+        FloatingPointError: If a covariance cannot be factorized for a draw; the message tells the first.
     """
     posterior = arviz_data.group(idata, "posterior")
     replay = Replay(numpyro_model, dict(data))

@@ -37,7 +37,7 @@ class ItemFunction(eqx.Module):
     .. math:: g(x, x') = \sum_i \alpha_i\, k_E\bigl((x, x'), (x_{a_i}, x_{b_i})\bigr)
         = \sum_t s_t\, k_t(x, X)\, A\, k_t(X, x') + \sum_u s_u\, \bigl(k_u(x, X) - k_u(x', X)\bigr) A 1
 
-    t runs over the generalised preferential kernels in the sum :math:`k_E`, u over the preferential kernels in it, and
+    t runs over the generalized preferential kernels in the sum :math:`k_E`, u over the preferential kernels in it, and
     A is the table of `skew_table`. It is the function that `function` returns, but it needs n instead of m kernel
     evaluations per item. A positive value means that the first item is preferred.
 

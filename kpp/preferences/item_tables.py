@@ -27,7 +27,7 @@ class PreferenceTerm(NamedTuple):
         scale: The factor of the term.
         kernel: The kernel of one item.
         has_utility: Whether it is the preferential kernel, whose functions are differences of utilities; otherwise it
-            is the generalised preferential kernel.
+            is the generalized preferential kernel.
         context_kernel: The kernel of contexts, by which the kernel on pairs is multiplied, or None.
     """
 
@@ -38,7 +38,7 @@ class PreferenceTerm(NamedTuple):
 
 
 def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
-    """Write a kernel on pairs as a sum of multiples of preferential and generalised preferential kernels.
+    """Write a kernel on pairs as a sum of multiples of preferential and generalized preferential kernels.
 
     Args:
         kernel: `Preferential`, `GeneralizedPreferential`, the features of either, `Contextual` of one of these, or sums

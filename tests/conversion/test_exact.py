@@ -41,7 +41,7 @@ NEW = RNG.normal(size=(9, 3)) * [1.0, 3.0, 0.5]
 
 
 def fixed(kernel, **options):
-    """A Gaussian process whose hyperparameters are not optimised."""
+    """A Gaussian process whose hyperparameters are not optimized."""
     return GaussianProcessRegressor(kernel, optimizer=None, alpha=0.1, **options)
 
 
@@ -83,7 +83,7 @@ ESTIMATORS = {
     "SVR, poly": SVR(kernel="poly", degree=2, gamma=0.1, coef0=1.0),
     "NuSVR": NuSVR(C=10.0),
     "process, normalize_y": fixed(gp.RBF(ARD), normalize_y=True),
-    "process, optimised": GaussianProcessRegressor(
+    "process, optimized": GaussianProcessRegressor(
         gp.ConstantKernel(1.0) * gp.RBF(np.ones(3)) + gp.WhiteKernel(0.1), normalize_y=True, random_state=0
     ),
     "process, default kernel": GaussianProcessRegressor(alpha=0.1),

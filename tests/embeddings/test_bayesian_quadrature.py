@@ -73,13 +73,13 @@ def test_the_law_of_conditional_expectations_is_the_dense_one(tolerance):
 
 def test_a_gaussian_measure_has_a_closed_form():
     """By a Gauss-Hermite rule of 60 nodes, exact to rounding for an integrand as smooth as this."""
-    centre, variance = 0.3, 0.25
+    center, variance = 0.3, 0.25
     nodes, shares = np.polynomial.hermite_e.hermegauss(60)
-    rule = Rule(RBF(), jnp.asarray(centre + variance**0.5 * nodes)[:, None], jnp.asarray(shares / shares.sum()))
+    rule = Rule(RBF(), jnp.asarray(center + variance**0.5 * nodes)[:, None], jnp.asarray(shares / shares.sum()))
     found = quadrature(gp_posterior(), rule)
 
     square = LENGTHSCALE**2
-    section = np.sqrt(square / (square + variance)) * np.exp(-((X[:, 0] - centre) ** 2) / (2 * (square + variance)))
+    section = np.sqrt(square / (square + variance)) * np.exp(-((X[:, 0] - center) ** 2) / (2 * (square + variance)))
     solution = np.linalg.solve(rbf(X, X, LENGTHSCALE) + NOISE * np.eye(7), np.column_stack([section, Y - INTERCEPT]))
     np.testing.assert_allclose(found.mean, [INTERCEPT + section @ solution[:, 1]], rtol=1e-10)
     expected = np.sqrt(square / (square + 2 * variance)) - section @ solution[:, 0]

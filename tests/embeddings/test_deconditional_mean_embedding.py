@@ -86,7 +86,7 @@ def test_undoes_conditioning_on_its_range(name):
 
 
 @pytest.mark.slow
-def test_minimises_the_reconstruction_loss(tolerance):
+def test_minimizes_the_reconstruction_loss(tolerance):
     # With explicit features of both kernels the operator is a matrix, and the loss that of ridge regression, whose
     # normal equations are solved here. There are more targets than features, so the features are used.
     kernel = RandomFourier(RNG.normal(size=(2, 2)), 0.8, 1.3)

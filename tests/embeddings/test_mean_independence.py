@@ -38,8 +38,8 @@ def residual_maker(ridge):
 
 def residuals_given(ridge):
     """The residuals of Y, by scikit-learn."""
-    centred = Y - Y.mean()
-    return H @ (centred - KernelRidge(alpha=ridge, kernel="precomputed").fit(GIVEN_GRAM, centred).predict(GIVEN_GRAM))
+    centered = Y - Y.mean()
+    return H @ (centered - KernelRidge(alpha=ridge, kernel="precomputed").fit(GIVEN_GRAM, centered).predict(GIVEN_GRAM))
 
 
 def terms_given(e, ridge):

@@ -30,7 +30,7 @@ def test_arviz_reads_contributions_as_a_posterior(make, tmp_path, draws, outputs
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # a contribution that is zero in all draws
-def test_arviz_summarises_every_contribution_by_name(make):
+def test_arviz_summarizes_every_contribution_by_name(make):
     import arviz as az
 
     table = az.summary(make(True).to_arviz(), var_names=["values"], kind="diagnostics")

@@ -97,16 +97,16 @@ def test_every_plot_takes_groups(make_groups, ax, name):
         assert "body" in [text.get_text() for text in ax.get_yticklabels()]
 
 
-def test_a_beeswarm_paints_groups_grey(make_groups, ax):
+def test_a_beeswarm_paints_groups_gray(make_groups, ax):
     make_groups(True).plot.beeswarm(ax=ax)
-    ax.figure.canvas.draw()  # colours are looked up only now
+    ax.figure.canvas.draw()  # colors are looked up only now
     labels = [text.get_text() for text in ax.get_yticklabels()]
     colors = {name: np.unique(row.get_facecolors(), axis=0) for name, row in zip(labels, ax.collections, strict=True)}
     assert len(colors["body"]) == 1
     assert len(colors["age"]) > 1
 
 
-def test_a_scatter_refuses_a_group_on_its_axis_and_paints_it_grey(make_groups, ax):
+def test_a_scatter_refuses_a_group_on_its_axis_and_paints_it_gray(make_groups, ax):
     explanation = make_groups()
     explanation.plot.scatter("age", color="body", ax=ax)
     ax.figure.canvas.draw()

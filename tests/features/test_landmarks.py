@@ -38,7 +38,7 @@ def test_error_is_the_distance_of_the_mean_embeddings():
     np.testing.assert_allclose(mean_discrepancy(KERNEL, z, X), (weights @ gram @ weights) ** 0.5, rtol=1e-10)
 
 
-def test_kmeans_takes_the_centres_of_scikit_learn():
+def test_kmeans_takes_the_centers_of_scikit_learn():
     key = jax.random.key(3)
     found = landmarks(X, 6, method="kmeans", kernel=KERNEL, rng_key=key)
     seed = int(jax.random.randint(key, (), 0, 2**31 - 1))

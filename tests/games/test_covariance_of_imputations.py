@@ -78,7 +78,7 @@ def test_functions_with_random_coefficients(estimator, groups):
 @pytest.mark.slow
 @pytest.mark.parametrize("across", [pytest.param(False, marks=pytest.mark.slow), True], ids=["within", "across"])
 def test_features_of_nystrom_are_explained(across):
-    """A posterior under Nystrom's kernel, by its features, and by enumeration where the kernel is not recognised."""
+    """A posterior under Nystrom's kernel, by its features, and by enumeration where the kernel is not recognized."""
     game, points = Observational(some_points(4), 0.1, kernel=RBF(1.2), estimator="imputed"), some_points(7, seed=1)
     x, other = some_points(2, seed=2), some_points(3, seed=3) if across else None
     kernel, groups = Nystrom(KERNEL, points[:3]), {"pair": [0, 2]}

@@ -1,4 +1,4 @@
-"""Laplace's approximation: mode, evidence and derivatives against optimisers, dense formulas and differences."""
+"""Laplace's approximation: mode, evidence and derivatives against optimizers, dense formulas and differences."""
 
 from functools import partial
 
@@ -66,7 +66,7 @@ def oracle(link, matrix, y):
         objective, start, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-12}
     )
     white = best.x
-    for _ in range(3):  # the optimiser of SciPy 1.18 stops at an error of 1e-7 of the mode; Newton's steps go on
+    for _ in range(3):  # the optimizer of SciPy 1.18 stops at an error of 1e-7 of the mode; Newton's steps go on
         white = white - np.linalg.solve(hessian(white), gradient(white))
     assert np.abs(gradient(white)).max() < 1e-11
     evidence = -objective(white) - 0.5 * np.linalg.slogdet(hessian(white))[1]
@@ -75,7 +75,7 @@ def oracle(link, matrix, y):
 
 @pytest.mark.parametrize("variance", [0.5, 4.0, 100.0])
 @pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
-def test_mode_and_evidence_are_those_of_an_optimiser(problem, link, variance):
+def test_mode_and_evidence_are_those_of_an_optimizer(problem, link, variance):
     x, y = problem
     matrix = covariance(x, 0.9, variance)
     mode, evidence = oracle(link, matrix, y)

@@ -40,7 +40,7 @@ def test_log_density_is_scipys(problem, n):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("derive", [jax.grad, jax.jacfwd, jax.hessian], ids=["reverse", "forward", "second"])
-def test_derivatives_are_those_of_the_factorisation(problem, derive):
+def test_derivatives_are_those_of_the_factorization(problem, derive):
     x, residual = problem
 
     def both(r, s):
@@ -84,7 +84,7 @@ def count_primitive(jaxpr, name):
 
 
 def test_no_cholesky_is_differentiated(problem):
-    """One factorisation serves value and gradient: that is what makes NUTS fast."""
+    """One factorization serves value and gradient: that is what makes NUTS fast."""
     x, residual = problem
     traced = jax.make_jaxpr(jax.value_and_grad(gaussian_log_density, 1))(residual, covariance(x, 0.7))
     # One as it is, one with jitter on the branch that is not taken.

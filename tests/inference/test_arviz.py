@@ -106,7 +106,7 @@ def test_summary_has_the_same_columns_under_every_arviz(nuts_fit):
 
 
 @pytest.mark.slow
-def test_arviz_itself_summarises_and_plots(nuts_fit):
+def test_arviz_itself_summarizes_and_plots(nuts_fit):
     assert az.summary(nuts_fit.idata).shape[0] == 3
     plots = [az.plot_trace, az.plot_energy]
     plots.append(az.plot_ppc if arviz_data.MAJOR == 0 else az.plot_ppc_dist)

@@ -95,7 +95,7 @@ def test_a_progress_bar_changes_no_draw(guide):
 
 
 @pytest.mark.slow
-def test_map_maximises_the_constrained_density(linear_model, conjugate):
+def test_map_maximizes_the_constrained_density(linear_model, conjugate):
     """With all weights known and noise^2 free the mode is a root of a cubic; its logarithm's mode is another number."""
     model = linear_model(np.zeros(3), dist.LogNormal(0.0, 1.0))
     fit = model.fit(jax.random.key(0), conjugate.x, conjugate.y, inference=kpp.MAP(progress=False))

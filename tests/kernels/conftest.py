@@ -51,7 +51,7 @@ KERNELS = {
     "categorical": Categorical(jnp.array([0.0, 0.3, 1.0]), 1.3),
     "sum": RBF(ARD) + Linear(ARD) + 0.3,
     "product": RBF(ARD, 1.3) * Periodic(2.0, variance=0.5, period=1.7),
-    "product_not_factorising": Linear(0.5) * Matern52(2.0),
+    "product_not_factorizing": Linear(0.5) * Matern52(2.0),
     "scaled": 2.0 * RBF(0.7, 1.5),
     "product_kernel": ProductKernel((RBF(0.7, 2.0), Matern12(1.5, 0.5), 3.0 * (Linear(0.5) + 1.0))),
     "one_feature": Matern32(0.7, 2.0).on(1),

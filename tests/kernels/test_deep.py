@@ -90,7 +90,7 @@ def test_every_array_of_a_network_gets_a_prior_of_its_shape():
 
 def test_priors_may_stand_about_the_network_and_keep_those_there_are():
     halved = eqx.tree_at(lambda net: net.layers[0].bias, NETWORK, dist.HalfNormal(1.0).expand([3]))
-    priors = network_priors(halved, 0.5, centred_at_start=True)
+    priors = network_priors(halved, 0.5, centered_at_start=True)
     assert isinstance(priors.layers[0].bias.base_dist, dist.HalfNormal)
     np.testing.assert_array_equal(priors.layers[1].weight.loc, NETWORK.layers[1].weight)
 

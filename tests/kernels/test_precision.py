@@ -72,13 +72,13 @@ def test_near_duplicates_keep_their_distance_in_matern12(compiled):
 
 @pytest.mark.parametrize("kernel", [RBF(0.3), Matern32(0.3), Matern52(0.3), Periodic(0.3)], ids=repr)
 def test_no_value_exceeds_the_variance(kernel, compiled):
-    """Near duplicates far from the centre: rounding makes some squared distances negative before they are clipped."""
+    """Near duplicates far from the center: rounding makes some squared distances negative before they are clipped."""
     x = np.random.default_rng(0).normal(size=(20, 40)) * 100
     assert np.all(np.asarray(compiled.call(kernel, x, x + 1e-9)) <= 1.0)
 
 
 def test_periodic_after_many_periods(compiled):
-    """Times in seconds since 1970 with a period of about a minute: angles of 1e8, unless points are centred."""
+    """Times in seconds since 1970 with a period of about a minute: angles of 1e8, unless points are centered."""
     t = np.arange(20) * 1234.0
     found = compiled.gram(Periodic(1.0, period=66.5), (t + 1.7e9)[:, None])
     expected = np.exp(-2 * np.sin(np.pi * (t[:, None] - t[None, :]) / 66.5) ** 2)

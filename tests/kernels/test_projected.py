@@ -125,7 +125,7 @@ def test_landmarks_at_all_points_blocks_and_precomputed_moments_change_nothing(f
     exact = KERNELS[form]
     spanned = eqx.tree_at(lambda k: k.landmarks, exact, jnp.asarray(SAMPLE), is_leaf=lambda leaf: leaf is None)
     expected, diagonal = map(np.asarray, gram(exact, X))
-    # Tolerance: the landmarks' kernel matrix is factorised, whose condition number is below 1e5.
+    # Tolerance: the landmarks' kernel matrix is factorized, whose condition number is below 1e5.
     assert gram(spanned, X)[0] == pytest.approx(expected, abs=1e-10)
     monkeypatch.setattr(projected, "_BLOCK", 4)  # 11 rows: two whole blocks and a part
     in_blocks = eqx.filter_jit(lambda kernel, x: (kernel(x, x), kernel.precompute().gram(x), kernel.diagonal(x)))

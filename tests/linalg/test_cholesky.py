@@ -1,4 +1,4 @@
-"""Factorisations agree with NumPy's, add jitter only where they must, and never return NaN unasked."""
+"""Factorizations agree with NumPy's, add jitter only where they must, and never return NaN unasked."""
 
 import functools
 

@@ -222,7 +222,7 @@ def test_levels_and_columns_of_a_data_frame(model, draws, data, new_rows, by_han
     with pytest.raises(ValueError, match="levels"):
         kpp.posterior_function(model, draws, data=named, inputs=INPUTS)
     with pytest.raises(ValueError, match="unknown levels"):
-        function(x.assign(region="centre"))
+        function(x.assign(region="center"))
 
 
 def test_what_is_missing_is_named(model, draws, data, latent_per_row):

@@ -1,4 +1,4 @@
-r"""The evidence lower bound of any q(u), and the q(u) that maximises it: oracles of the collapsed bound.
+r"""The evidence lower bound of any q(u), and the q(u) that maximizes it: oracles of the collapsed bound.
 
 A (N, M) is the combination of bags that each target is, B (w, N) the mean embeddings of the bags at the inducing
 points, G (N, N) their inner products, T (M, M) the covariance of the noise.

@@ -31,7 +31,7 @@ product, entries_of = jax.jit(multiply_skew), jax.jit(entries_at_pairs)
 NYSTROM = Nystrom(RBF(0.9), ITEMS[:3])
 UTILITY = Preferential(RBF(0.7))
 KERNELS = [
-    pytest.param(GeneralizedPreferential(RBF(0.8) + 0.5), id="generalised", marks=pytest.mark.slow),
+    pytest.param(GeneralizedPreferential(RBF(0.8) + 0.5), id="generalized", marks=pytest.mark.slow),
     pytest.param(UTILITY, id="utility", marks=pytest.mark.slow),
     pytest.param(2.0 * GeneralizedPreferential(RBF(0.8)) + Preferential(Linear()) * 0.3, id="both"),
     pytest.param(GeneralizedPreferential(NYSTROM) + Preferential(NYSTROM), id="finite rank", marks=pytest.mark.slow),

@@ -15,7 +15,7 @@ from kpp.data.tables import read_points
 from kpp.preferences import Matches
 from kpp.storage.serialization import from_spec, to_spec
 
-ITEMS = pd.DataFrame({"ID": ["ant", "bee", "cat"], "size": [1.0, 2.0, 30.0], "colour": ["red", "black", "red"]})
+ITEMS = pd.DataFrame({"ID": ["ant", "bee", "cat"], "size": [1.0, 2.0, 30.0], "color": ["red", "black", "red"]})
 
 
 def same(first: Matches, second: Matches) -> bool:
@@ -183,8 +183,8 @@ def test_tables_keep_their_names_and_levels():
     )
     matches = Matches.from_tables(ITEMS, table, contexts=["judge"], tie="drawn")
     assert matches.item_names == ("ant", "bee", "cat")
-    assert matches.feature_names == ("size", "colour")
-    assert matches.schema.to_json() == read_points(ITEMS[["size", "colour"]])[1].to_json()
+    assert matches.feature_names == ("size", "color")
+    assert matches.schema.to_json() == read_points(ITEMS[["size", "color"]])[1].to_json()
     assert matches.context_schema.levels == {"judge": ("x", "y")}
     np.testing.assert_array_equal(matches.items, [[1.0, 1.0], [2.0, 0.0], [30.0, 1.0]])
     np.testing.assert_array_equal(matches.pairs, [[0, 2], [1, 2]])

@@ -42,7 +42,7 @@ class Transposed(Honest):
         return Honest.weights(self, query).T
 
 
-class Normalised(Honest):
+class Normalized(Honest):
     def weights(self, query=None):
         weights = Honest.weights(self, query)
         return weights / jnp.sum(weights)
@@ -93,7 +93,7 @@ class NaNLeaf(Honest):
 PLANTED = {
     "derives_from_the_abstract_class": (NotAnEmbedding, "NotAnEmbedding does not derive from AbstractEmbedding"),
     "weights_have_one_column_a_query": (Transposed, r"shape \(3, 5\), expected \(5, 3\)"),
-    "queries_are_independent": (Normalised, "the weights of the last query alone: differ by"),
+    "queries_are_independent": (Normalized, "the weights of the last query alone: differ by"),
     "evaluates_by_its_weights": (OwnValues, "weighted kernel sections: differ by"),
     "expectation_of_a_section_is_the_value": (OwnExpectation, "<k.x, .., mu> and mu.x.: differ by"),
     "expectation_of_values_is_the_weighted_sum": (OneOutput, r"the expectation of \(m, 2\) values: shape"),

@@ -93,7 +93,7 @@ class MissesTheBase(Honest):
         return Honest.parts(self, predictor, x) | {"base_values": 0.0}
 
 
-class Centred(Honest):
+class Centered(Honest):
     def parts(self, predictor, x):
         parts = Honest.parts(self, predictor, x)
         return parts | {"values": parts["values"] - jnp.mean(parts["values"])}
@@ -144,7 +144,7 @@ PLANTED = {
         "of a function with draws .* have \\(chain, draw\\) \\(None, None\\)",
     ),
     "additive": (MissesTheBase, "base value plus contributions miss the prediction"),
-    "instances_are_independent": (Centred, "differ by"),
+    "instances_are_independent": (Centered, "differ by"),
     "same_key_same_explanation": (Random, "two explanations with one key differ"),
     "records_how_it_was_made": (Anonymous, "the attributes name no explainer"),
     "takes_feature_names_from_a_data_frame": (Nameless, "the features are called"),

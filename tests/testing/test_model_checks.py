@@ -115,7 +115,7 @@ class NegativeVariance(Honest):
         return found | {"noise_variance": -found["noise_variance"]}
 
 
-class Centred(Honest):
+class Centered(Honest):
     def predictive(self, sample, data, x, *, covariance=False):
         found = Honest.predictive(self, sample, data, x)
         return found | {"mean": found["mean"] + x[:, 0] - jnp.mean(x[:, 0])}
@@ -162,7 +162,7 @@ PLANTED = {
     "result_has_the_groups_of_arviz": (UnnamedAxis, r"unnamed dimensions \['level_dim_0'\]"),
     "log_likelihood_is_pointwise": (InfiniteLikelihood, "the log likelihood of y is not finite"),
     "predicts_at_new_points": (NegativeVariance, "noise_variance is negative"),
-    "predictions_are_independent": (Centred, "mean of one point among two sets of others: differ by"),
+    "predictions_are_independent": (Centered, "mean of one point among two sets of others: differ by"),
     "draws_predictions": (InfiniteDraws, "the draws are not finite"),
     "function_agrees_with_predictions": (OtherFunction, "the function and the predicted mean: differ by"),
     "posterior_agrees_with_predictions": (OtherPosterior, "the posterior's covariance and the predicted one: differ"),

@@ -61,7 +61,7 @@ class Squared(Honest):
         return Honest.__call__(self, function, x, coalitions) ** 2
 
 
-class Centred(Honest):
+class Centered(Honest):
     def __call__(self, function, x, coalitions):
         values = Honest.__call__(self, function, x, coalitions)
         return values - jnp.mean(values)
@@ -99,7 +99,7 @@ PLANTED = {
     "full_coalition_is_the_prediction": (Shrunk, "differ by"),
     "empty_coalition_is_the_base": (OtherBase, "differ by"),
     "linear_in_the_function": (Squared, "differ by"),
-    "coalitions_and_points_are_independent": (Centred, "differ by"),
+    "coalitions_and_points_are_independent": (Centered, "differ by"),
     "draws_lead": (DrawsLast, "shape"),
     "refuses_coalitions_that_are_not_boolean": (TakesAnything, "coalitions with numbers is accepted"),
     "jit_changes_nothing": (DependsOnJit, "differ by"),

@@ -4,7 +4,7 @@ A set Z is an adjustment set for the effect of X on Y if, in every law with this
 
 $$p(y \mid do(x)) = \int p(y \mid x, z) \, p(z) \, dz.$$
 
-The generalised adjustment criterion (Shpitser, VanderWeele and Robins, 2010; Perkovic et al., 2018) is sound and
+The generalized adjustment criterion (Shpitser, VanderWeele and Robins, 2010; Perkovic et al., 2018) is sound and
 complete for this, with several treatments and outcomes: no node of Z is a causal node or a descendant of one, and Z
     closes each proper path from X to Y that is not causal. The second condition is d-separation in the proper back-door
     graph. So a set is checked in linear time, and all sets are listed with polynomial delay (van der Zander, Liskiewicz
@@ -54,7 +54,7 @@ class CriterionCheck:
 
 
 def is_adjustment_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adjusting: Nodes) -> CriterionCheck:
-    """Check the generalised adjustment criterion, which is necessary and sufficient for adjustment.
+    """Check the generalized adjustment criterion, which is necessary and sufficient for adjustment.
 
     Args:
         graph: The graph.

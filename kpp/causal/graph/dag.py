@@ -230,7 +230,7 @@ class CausalDAG:
         return CausalDAG(self._graph, latent=hidden, bidirected=self._bidirected)
 
     def subgraph(self, nodes: Nodes) -> CausalDAG:
-        """Return the graph of some nodes and the edges among them; the other nodes are deleted, not marginalised."""
+        """Return the graph of some nodes and the edges among them; the other nodes are deleted, not marginalized."""
         kept = as_nodes(self, nodes, "nodes")
         edges = [(a, b) for a, b in self._graph.edges if a in kept and b in kept]
         hidden = [pair for pair in self._bidirected if pair <= kept]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
 
-#: An undirected graph: the neighbours of each node.
+#: An undirected graph: the neighbors of each node.
 Moral = dict[str, set[str]]
 
 
@@ -88,5 +88,5 @@ def reached(moral: Moral, sources: NodeSet, walls: NodeSet) -> NodeSet:
 
 
 def boundary(moral: Moral, nodes: NodeSet) -> NodeSet:
-    """Return the neighbours of a set in a moral graph that are not in it."""
+    """Return the neighbors of a set in a moral graph that are not in it."""
     return frozenset(other for node in nodes for other in moral[node]) - nodes

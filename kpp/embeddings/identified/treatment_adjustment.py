@@ -52,7 +52,7 @@ class AbstractAdjustment(eqx.Module):
             treatment: X, the n treatments of the sample.
 
         Returns:
-            The elements; their methods `cross`, `prior` and `sections` do not factorise again.
+            The elements; their methods `cross`, `prior` and `sections` do not factorize again.
         """
 
     def check_rows(self, num_samples: int) -> None:

@@ -77,7 +77,7 @@ class ShrinkageConditionalMeanEmbedding(_AbstractOfBags, AbstractRegressionEmbed
         \hat\mu_{X|y} = \sum_j a_j(y)\, \hat\mu_j, \qquad a(y) = (L + N \lambda I)^{-1} l(Y, y), \qquad
         \hat\mu_j = \frac1{n_j} \sum_i k(x_j^i, \cdot)
 
-    It minimises :math:`\frac1N \sum_j \|\hat\mu_j - \mu(y_j)\|^2 + \lambda \|\mu\|^2`. For bags of equal sizes it is
+    It minimizes :math:`\frac1N \sum_j \|\hat\mu_j - \mu(y_j)\|^2 + \lambda \|\mu\|^2`. For bags of equal sizes it is
     the estimator on repeated covariates, but with N unknowns instead of n.
 
     Args:
@@ -99,7 +99,7 @@ class ReplicatedConditionalMeanEmbedding(_AbstractOfBags, AbstractRegressionEmbe
 
     .. math:: a(y) = (L + n \lambda\, \mathrm{diag}(1 / n_j))^{-1} l(Y, y), \qquad n = \textstyle\sum_j n_j
 
-    It is exactly `ConditionalMeanEmbedding` on the n pairs :math:`(y_j, x_j^i)`, which minimises
+    It is exactly `ConditionalMeanEmbedding` on the n pairs :math:`(y_j, x_j^i)`, which minimizes
     :math:`\frac1n \sum_{ji} \|k(x_j^i, \cdot) - \mu(y_j)\|^2 + \lambda \|\mu\|^2`: with the matrix E (n, N) that
     repeats rows, :math:`(E L E^\top + n \lambda I)^{-1} E = E\,(L E^\top E + n \lambda I)^{-1}`, and
     :math:`E^\top E = \mathrm{diag}(n_j)`. Each point is counted once, so a bag is counted once per point.

@@ -303,7 +303,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
 
 class _System(NamedTuple):
-    """The matrices of a posterior, each factorised once."""
+    """The matrices of a posterior, each factorized once."""
 
     intervention: Intervention
     kernel: NuclearDominant

@@ -136,7 +136,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
 
         The coordinates of :math:`y \mapsto \mu_y` in an orthonormal basis of the span of :math:`g_1, \dots, g_N` are
         independent Gaussian processes with kernel s l, each :math:`g_j` is observed with independent noise of variance
-        :math:`s c / r_j` in each coordinate, and :math:`s = \mathrm{tr}(C^{-1} G) / N^2` maximises
+        :math:`s c / r_j` in each coordinate, and :math:`s = \mathrm{tr}(C^{-1} G) / N^2` maximizes
 
         .. math::
 
@@ -181,7 +181,7 @@ class ConditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     .. math:: \hat\mu_{Z|x} = \sum_i w_i(x)\, k(z_i, \cdot), \qquad w(x) = (K_X + n \lambda I)^{-1} k_X(X, x)
 
-    It is kernel ridge regression of :math:`k(Z, \cdot)` on X: it minimises
+    It is kernel ridge regression of :math:`k(Z, \cdot)` on X: it minimizes
     :math:`\frac1n \sum_i \|k(z_i, \cdot) - \mu(x_i)\|^2 + \lambda \|\mu\|^2`.
 
     Args:

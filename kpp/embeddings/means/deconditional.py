@@ -32,7 +32,7 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         w(x) = (Q + M \varepsilon I)^{-1} \bigl(\hat\mu_{X|\tilde y_t}(x)\bigr)_t, \qquad
         Q_{tt'} = \langle \hat\mu_{X|\tilde y_t}, \hat\mu_{X|\tilde y_{t'}} \rangle
 
-    and minimises :math:`\frac1M \sum_t \|l(\tilde y_t, \cdot) - D \hat\mu_{X|\tilde y_t}\|^2 + \varepsilon \|D\|^2`.
+    and minimizes :math:`\frac1M \sum_t \|l(\tilde y_t, \cdot) - D \hat\mu_{X|\tilde y_t}\|^2 + \varepsilon \|D\|^2`.
     From observed conditional expectations z at :math:`\tilde y`, ``expectation(z, x)`` is the estimate of f(x), and
     `function` the estimate of f. It is the posterior mean of a Gaussian process f whose aggregates are observed with
     noise variance :math:`M \varepsilon`.

@@ -1,7 +1,7 @@
 r"""Distribution functions and quantiles under an intervention, from the weights of an embedding.
 
 Some weights of a conditional or interventional embedding are negative. Their cumulative sums over the sorted outcomes
-estimate a distribution function, but need not increase. The sums are normalised and sorted in increasing order
+estimate a distribution function, but need not increase. The sums are normalized and sorted in increasing order
 (rearrangement), which never increases the error of the estimate. Setting negative weights to 0 instead would widen the
 distribution, also in the limit of a large sample.
 """

@@ -2,7 +2,7 @@ r"""A test of conditional independence by kernels, with a null distribution that
 
 X is independent of Y given Z exactly if the residuals of the features of X and of Y in their regressions on Z are
 uncorrelated at every value of Z. Tests of this kind reject too often if they treat the residuals as noise: the
-regressions leave a part of the curves in the residuals, and make the residuals of neighbouring rows dependent. Here the
+regressions leave a part of the curves in the residuals, and make the residuals of neighboring rows dependent. Here the
 signs of the noise of X are drawn at random *before* the regression is applied again, which accounts for the second; and
 the regressions compare values of Z also by what a first regression says there, which makes the first small also if Z
 has several columns.

@@ -41,7 +41,7 @@ def regressions_on(grams: Float[Array, "kernels n n"]) -> Callable[[Float[Array,
 
 
 def centered_features(gram: Float[Array, "n n"]) -> Float[Array, "n q"]:
-    """Return centred features with the products of a kernel matrix, up to a matrix of low rank."""
+    """Return centered features with the products of a kernel matrix, up to a matrix of low rank."""
     return centered(linalg.pivoted_cholesky(gram, min(_MAX_FEATURES, gram.shape[0])))
 
 

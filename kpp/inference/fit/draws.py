@@ -71,7 +71,7 @@ class DrawMap:
             The results, each with the axis of draws first.
 
         Raises:
-            kpp.linalg.FactorizationError: If a matrix could not be factorised for one of the draws.
+            kpp.linalg.FactorizationError: If a matrix could not be factorized for one of the draws.
             FloatingPointError: If a result is NaN for another reason.
         """
         results, bad = self._map(dict(draws), numbers, shared, label)

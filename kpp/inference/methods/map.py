@@ -21,10 +21,10 @@ class MAP(AbstractInference):
 
     .. math:: \hat\theta = \arg\max_\theta\; p(y \mid \theta)\, p(\theta)
 
-    The density that is maximised is the density of the sites themselves, as the model is written: for a lengthscale
+    The density that is maximized is the density of the sites themselves, as the model is written: for a lengthscale
     with a LogNormal prior it is the density of the lengthscale, not of its logarithm. The search runs in unconstrained
     coordinates, but their Jacobian is left out, so the mode does not depend on these coordinates. (`kpp.Laplace` is
-    centred at the mode *with* the Jacobian.) A density without a maximum inside the support has no mode, for example
+    centered at the mode *with* the Jacobian.) A density without a maximum inside the support has no mode, for example
     the density of a Gamma prior with concentration below 1.
 
     The attribute ``modes`` of the fit is the number of different modes that the starts reached, of those whose density

@@ -65,7 +65,7 @@ class _Law(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The state of the optimisation: the unconstrained other sites, their optimiser, the law, the bounds so far."""
+    """The state of the optimization: the unconstrained other sites, their optimizer, the law, the bounds so far."""
 
     sites: dict[str, Array]
     optimizer: Any

@@ -240,7 +240,7 @@ class NUTS(AbstractInference):
         if diverging:
             _LOGGER.warning(
                 "%d of %d draws ended in a divergence, so that the posterior may be biased; raise `target_accept` (it "
-                "is %g), use tighter priors or another parametrisation",
+                "is %g), use tighter priors or another parametrization",
                 diverging,
                 total,
                 self.target_accept,
@@ -251,7 +251,7 @@ class NUTS(AbstractInference):
         if deep:
             _LOGGER.warning(
                 "%d of %d trajectories were cut at the maximal tree depth %d, so that chains move slowly; raise "
-                "`max_tree_depth` or standardise the data",
+                "`max_tree_depth` or standardize the data",
                 deep,
                 total,
                 self.max_tree_depth,

@@ -43,7 +43,7 @@ class Density(eqx.Module):
     to its support.
 
     Args:
-        rng_key: A JAX random key, for the prior medians from which the optimisation starts.
+        rng_key: A JAX random key, for the prior medians from which the optimization starts.
         numpyro_model: The model function.
         data: Its arguments by name.
         sites: Its sites.
@@ -124,7 +124,7 @@ class Density(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-    """The result of an optimisation.
+    """The result of an optimization.
 
     Args:
         vector: u, of shape (k,).
@@ -166,7 +166,7 @@ def find_mode(
     tolerance: float,
     progress: bool,
 ) -> Optimum:
-    """Minimise a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
+    """Minimize a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
 
     Args:
         objective: The negative log-density.
@@ -270,7 +270,7 @@ def compile_objective(objective: Callable[[jax.Array, Data], jax.Array], density
 def find_modes(
     objective: Objective, starts: np.ndarray, *, max_steps: int, tolerance: float, progress: bool
 ) -> list[Optimum]:
-    """Minimise an objective by L-BFGS from each start, (starts, k), several at a time; see `find_mode`."""
+    """Minimize an objective by L-BFGS from each start, (starts, k), several at a time; see `find_mode`."""
     # float32: rounding errors keep the gradient above a smaller limit
     limit = max(tolerance, 1e-4) if objective.dtype == jnp.float32 else tolerance
     with progress_bar(None, f"optimization, {len(starts)} starts", unit=" evaluations", show=progress) as bar:

@@ -39,7 +39,7 @@ _OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")  # functions of optax
 
 
 class SVI(AbstractInference):
-    r"""Fit a parametric family to the posterior by maximising the evidence lower bound, and draw from it.
+    r"""Fit a parametric family to the posterior by maximizing the evidence lower bound, and draw from it.
 
     .. math:: \mathrm{ELBO}(\phi) = E_{q_\phi(u)}\big[\log p(y, u) - \log q_\phi(u)\big]
 
@@ -53,10 +53,10 @@ class SVI(AbstractInference):
             autoregressive), for posteriors that are bent. Or a function of the NumPyro model that returns a guide: a
             class of `numpyro.infer.autoguide`, or a function that returns a NumPyro program, which takes the arguments
             of the model and samples its latent sites. A fit with a function cannot be saved.
-        num_steps: Steps of the optimiser.
-        learning_rate: The initial learning rate of an optimiser given by name. It decreases along a cosine to a
+        num_steps: Steps of the optimizer.
+        learning_rate: The initial learning rate of an optimizer given by name. It decreases along a cosine to a
             hundredth of this value, so that the noise of the gradients averages out.
-        optimizer: "adam", "adamw", "rmsprop" or "sgd", or an optimiser of optax or `numpyro.optim`, which has its own
+        optimizer: "adam", "adamw", "rmsprop" or "sgd", or an optimizer of optax or `numpyro.optim`, which has its own
             learning rate. A fit with the latter cannot be saved.
         num_particles: The number of draws over which each estimate is averaged.
         num_samples: The number of draws from the fitted family; one chain.
@@ -163,7 +163,7 @@ def _window(num_steps: int) -> int:
 
 
 def with_cosine_decay(optimizer: str, learning_rate: float, num_steps: int) -> Any:
-    """Return an optimiser of optax whose learning rate decreases along a cosine to a hundredth."""
+    """Return an optimizer of optax whose learning rate decreases along a cosine to a hundredth."""
     import optax  # loaded on use
 
     return getattr(optax, optimizer)(optax.cosine_decay_schedule(learning_rate, num_steps, alpha=0.01))

@@ -143,7 +143,7 @@ class DeepKernel(AbstractKernel):
 
 
 def network_priors(
-    network: Network, scale: float | Callable[[Array], Any] = 1.0, *, centred_at_start: bool = False
+    network: Network, scale: float | Callable[[Array], Any] = 1.0, *, centered_at_start: bool = False
 ) -> Network:
     r"""Put a normal prior in the place of every floating-point array of a network.
 
@@ -154,7 +154,7 @@ def network_priors(
             already, and leaves other than floating-point arrays, stay unchanged.
         scale: s, one positive number, or a function of the array that returns one: ``lambda w: w.shape[-1] ** -0.5``
             keeps the outputs of Equinox's wide layers of order one.
-        centred_at_start: Whether the priors are centered at the network's own arrays :math:`w^0` instead of 0. An
+        centered_at_start: Whether the priors are centered at the network's own arrays :math:`w^0` instead of 0. An
             optimizer that starts from the middle of the prior then starts from the given network.
 
     Returns:
@@ -170,7 +170,7 @@ def network_priors(
         if not eqx.is_inexact_array(leaf):
             return leaf
         deviation = scale(leaf) if callable(scale) else scale
-        return dist.Normal(leaf if centred_at_start else jnp.zeros_like(leaf), jnp.full_like(leaf, deviation))
+        return dist.Normal(leaf if centered_at_start else jnp.zeros_like(leaf), jnp.full_like(leaf, deviation))
 
     replaced = jax.tree.map(prior, network, is_leaf=is_prior)
     if not any(is_prior(leaf) for leaf in jax.tree.leaves(replaced, is_leaf=is_prior)):

@@ -76,7 +76,7 @@ def _draw_steps(ax: Axes, starts: np.ndarray, steps: np.ndarray) -> None:
 def _mark_ends(ax: Axes, base: float, end: float) -> None:
     for value, style in ((base, "dotted"), (end, "dashed")):
         ax.axvline(value, color=_colors.NEUTRAL, linewidth=1.0, linestyle=style, zorder=0)
-    # Two lines, because the title is centred above the axis and must fit into narrow figures with long labels.
+    # Two lines, because the title is centered above the axis and must fit into narrow figures with long labels.
     start, stop = (_parts.number(value, ".4g") for value in (base, end))
     title = f"from the base value {start} (dotted)\nto the prediction {stop} (dashed)"
     ax.set_title(title, fontsize="medium", color=_colors.ink(), pad=4)

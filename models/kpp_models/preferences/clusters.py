@@ -159,7 +159,7 @@ def choose_num_clusters(
         rng_key: A JAX random key.
         preference_matrix: :math:`\hat G`, (n, n), skew-symmetric.
         max_num_clusters: The largest number to try; at most n / 2, or n / 2 - 1 for "gap".
-        criterion: The score that is maximised, "explained" or "gap".
+        criterion: The score that is maximized, "explained" or "gap".
 
     Returns:
         The number, and the scores of all.
@@ -184,7 +184,7 @@ def choose_num_clusters(
 
 
 def clustering_accuracy(labels: Numbers, truth: Numbers) -> float:
-    """Return the fraction of items in the right cluster, under the matching of clusters that maximises it.
+    """Return the fraction of items in the right cluster, under the matching of clusters that maximizes it.
 
     Args:
         labels: The cluster found for each item, (n,), any labels.

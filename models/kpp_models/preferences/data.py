@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, as_points, as_targets, check_same_rows
-from kpp.gp.toolkit import check_categories, code_columns, k_means_centres
+from kpp.gp.toolkit import check_categories, code_columns, k_means_centers
 from kpp.kernels import AbstractKernel, Contextual, resolve_features
 from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import Matches, Rankings
@@ -153,9 +153,9 @@ def place_inducing_pairs(inputs: Points, num: int, seed: int, kernel: AbstractKe
     if contexts is not None:
         table = np.concatenate([table, np.asarray(contexts)], axis=1)
         codes = (*codes, *(2 * num_features + j for j in _codes_of_contexts(kernel, np.asarray(contexts))))
-    centres = jnp.asarray(k_means_centres(table, num, seed, codes), known.dtype)
-    chosen = centres[:, : 2 * num_features].reshape(-1, 2, num_features)
-    return chosen if contexts is None else (chosen, centres[:, 2 * num_features :])
+    centers = jnp.asarray(k_means_centers(table, num, seed, codes), known.dtype)
+    chosen = centers[:, : 2 * num_features].reshape(-1, 2, num_features)
+    return chosen if contexts is None else (chosen, centers[:, 2 * num_features :])
 
 
 def _codes_of_contexts(kernel: AbstractKernel, contexts: np.ndarray) -> list[int]:

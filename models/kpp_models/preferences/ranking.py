@@ -40,7 +40,7 @@ def rank_items(preferences: Numbers, *, score: str = "mean", probability: float 
 
     .. math:: f_i = \frac{1}{n} \sum_j g(i, j),
 
-    or the number of items to which it is preferred. Among all utilities, f is nearest to g: it minimises
+    or the number of items to which it is preferred. Among all utilities, f is nearest to g: it minimizes
     :math:`\sum_{ij} (g(i, j) - f_i + f_j)^2`. Neither score can represent preferences that form cycles;
     `Ranking.agreement` shows how well a ranking represents the preferences.
 

@@ -73,7 +73,7 @@ def count_cycles(preferences: Numbers) -> Int[np.ndarray, " *draws"]:
 def mean_clustering_coefficient(adjacency: Numbers) -> float:
     r"""Return how often two opponents of the same item also met each other, averaged over items.
 
-    .. math:: \frac{1}{n} \sum_i \frac{\#\{\text{edges among the neighbours of } i\}}{d_i (d_i - 1) / 2}
+    .. math:: \frac{1}{n} \sum_i \frac{\#\{\text{edges among the neighbors of } i\}}{d_i (d_i - 1) / 2}
 
     over the undirected graph of matches, where :math:`d_i` is the number of different opponents of i. Items with fewer
     than two opponents count as 0. A cycle of three can be observed only if all three items met, so more cycles can be
@@ -95,7 +95,7 @@ def mean_clustering_coefficient(adjacency: Numbers) -> float:
     weights = matrices.adjacency(adjacency, "adjacency")
     met = ((weights + weights.T) > 0).astype(float)
     degrees = met.sum(axis=1)
-    triangles = np.sum((met @ met) * met, axis=1)  # twice the number of edges among the neighbours
+    triangles = np.sum((met @ met) * met, axis=1)  # twice the number of edges among the neighbors
     return float(np.mean(triangles / np.maximum(degrees * (degrees - 1.0), 1.0)))
 
 

@@ -19,7 +19,7 @@ from kpp.data.tables import Schema
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import as_points, check_rng_key, count, one_of
 from kpp.functions import RKHSFunction
-from kpp.gp.toolkit import code_columns, k_means_centres, refuse_priors_in
+from kpp.gp.toolkit import code_columns, k_means_centers, refuse_priors_in
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
 from kpp.priors import leaf_paths
@@ -244,7 +244,7 @@ class AbstractLandmarkMachine(AbstractModule):
             return jnp.asarray(table.take(_some(rng, table.num_rows, m))[0], float)
         sample, _ = table.take(_some(rng, table.num_rows, min(table.num_rows, max(_SAMPLE, m))))
         seed, sample = int(rng.integers(2**31)), sample.astype(float)
-        return jnp.asarray(k_means_centres(sample, m, seed, code_columns(self.kernel, sample)))
+        return jnp.asarray(k_means_centers(sample, m, seed, code_columns(self.kernel, sample)))
 
     def _fitted(self, rows: _Rows, solution: tuple[Array, Array]) -> RKHSFunction:
         return RKHSFunction(self.kernel, rows.landmarks, *solution)
@@ -308,7 +308,7 @@ class LandmarkRidge(AbstractLandmarkMachine):
         kernel: k, with numbers as leaves.
         regularization: :math:`\lambda`, multiplied by the number of rows; or several values to choose from.
         landmarks: m, or the landmarks, (m, d).
-        method: "random" takes random rows as landmarks, "kmeans" the centres of clusters of up to 20,000 random rows,
+        method: "random" takes random rows as landmarks, "kmeans" the centers of clusters of up to 20,000 random rows,
             whose codes of categories are those of rows.
         criterion: "held_out" chooses the regularization by the mean squared error on rows held out, "evidence" by the
             evidence of the Gaussian process with m features.

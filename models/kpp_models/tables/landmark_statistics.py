@@ -134,12 +134,12 @@ class LandmarkSystem(NamedTuple):
 
     Attributes:
         whitener: R, (m, m).
-        values: The eigenvalues of the centred matrix of products of the features, (m,).
+        values: The eigenvalues of the centered matrix of products of the features, (m,).
         vectors: Its eigenvectors, (m, m).
-        moments: The centred moments in this basis, (m,).
+        moments: The centered moments in this basis, (m,).
         mean: The mean of the features, (m,).
         target: The mean of the targets.
-        square: The centred sum of squares of the targets.
+        square: The centered sum of squares of the targets.
         rounding: The size of the rounding errors of the eigenvalues, which are not negative in exact arithmetic: the
             absolute value of the least one if it is negative, else 0.
     """
@@ -158,8 +158,8 @@ class LandmarkSystem(NamedTuple):
         """Return the system of some sums."""
         total, first, second = statistics.totals
         mean, target = whitener @ statistics.sections / total, first / total
-        centred = whitener @ statistics.products() @ whitener.T - total * jnp.outer(mean, mean)
-        values, vectors = jnp.linalg.eigh((centred + centred.T) / 2)
+        centered = whitener @ statistics.products() @ whitener.T - total * jnp.outer(mean, mean)
+        values, vectors = jnp.linalg.eigh((centered + centered.T) / 2)
         moments = vectors.T @ (whitener @ statistics.moments - total * target * mean)
         square, rounding = second - total * target**2, max(0.0, -float(values[0]))
         mean = mean + whitener @ shift
@@ -176,7 +176,7 @@ class LandmarkSystem(NamedTuple):
         return self.square - 2.0 * shrunk @ self.moments + jnp.sum(self.values * shrunk**2)
 
     def log_evidence(self, ridge: Float[Array, ""] | float, num_rows: int) -> Float[Array, ""]:
-        r"""Return the log evidence of n centred targets, :math:`z \sim N(0, \sigma^2(\Phi \Phi^\top / \rho + I))`.
+        r"""Return the log evidence of n centered targets, :math:`z \sim N(0, \sigma^2(\Phi \Phi^\top / \rho + I))`.
 
         The scale :math:`\sigma^2` has its best value, so that the evidence depends on the ratio :math:`\rho` only.
         """

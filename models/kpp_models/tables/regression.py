@@ -52,7 +52,7 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     f is integrated out in closed form, so that inference is only about the hyperparameters. The pointwise log
     likelihood is leave-one-out, :math:`\log p(y_i \mid y_{-i}, \theta)`, in closed form.
 
-    With ``latent="inducing"`` the function is summarised by its values at w inducing points: the evidence is replaced
+    With ``latent="inducing"`` the function is summarized by its values at w inducing points: the evidence is replaced
     by the collapsed bound (`kpp.gp.toolkit.InducingBound`), whose time is of order n w^2 in place of n^3. Every
     inference works on it. Leave-one-out is then that of the approximation.
 

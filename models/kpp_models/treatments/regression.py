@@ -91,7 +91,7 @@ class EffectRegression:
 def _joined(draws: jax.Array) -> np.ndarray:
     """Join the draws of the hyperparameters with the sets of weights: (chain, draw, b, ...) to (chain, draw b, ...)."""
     if not bool(jnp.isfinite(draws).all()):
-        raise FloatingPointError("the draws of the effect are not finite: a covariance matrix cannot be factorised")
+        raise FloatingPointError("the draws of the effect are not finite: a covariance matrix cannot be factorized")
     return np.asarray(draws).reshape(draws.shape[0], -1, *draws.shape[3:])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp_study.report.images import BLUE, GREY, ORANGE
+from kpp_study.report.images import BLUE, GRAY, ORANGE
 from kpp_study.report.numbers import short_name
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
     figure, (left, right) = _figure(2, height=3.4)
     name = short_name(name)
     edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=_bins(observed.size))
-    left.hist(observed, edges, density=True, color=GREY, alpha=0.55, label="observed")
+    left.hist(observed, edges, density=True, color=GRAY, alpha=0.55, label="observed")
     for index, draw in enumerate(predictive[np.linspace(0, len(predictive) - 1, min(40, len(predictive)), dtype=int)]):
         heights, _ = np.histogram(draw, edges, density=True)
         left.stairs(
@@ -124,7 +124,7 @@ def loo_diagnostics(pareto_k: np.ndarray) -> Figure:
     rows = np.arange(pareto_k.size)
     axis.plot(rows[~high], pareto_k[~high], ".", color=BLUE, markersize=4)
     axis.plot(rows[high], pareto_k[high], "D", color=ORANGE, markersize=5)
-    axis.axhline(0.7, color=GREY, linestyle="--", linewidth=1)
+    axis.axhline(0.7, color=GRAY, linestyle="--", linewidth=1)
     axis.set(xlabel="row", ylabel="Pareto k")
     return figure
 
@@ -159,12 +159,12 @@ def _in_threes(names: list[str]) -> list[list[str]]:
 
 def _compare_histograms(axis: Any, name: str, prior: np.ndarray, posterior: np.ndarray) -> None:
     if posterior.size < 30:
-        axis.hist(prior.ravel(), 40, range=_visible(prior, posterior), density=True, color=GREY, alpha=0.5)
+        axis.hist(prior.ravel(), 40, range=_visible(prior, posterior), density=True, color=GRAY, alpha=0.5)
         for value in posterior.ravel():
             axis.axvline(value, color=BLUE)
     else:
         edges = np.linspace(*_visible(prior, posterior), 45)
-        axis.hist(prior.ravel(), edges, density=True, color=GREY, alpha=0.5)
+        axis.hist(prior.ravel(), edges, density=True, color=GRAY, alpha=0.5)
         axis.hist(posterior.ravel(), edges, density=True, color=BLUE, alpha=0.6)
     axis.set(title=name, yticks=[])
     axis.spines["left"].set_visible(False)
@@ -182,7 +182,7 @@ def _compare_intervals(axis: Any, name: str, prior: xr.DataArray, posterior: xr.
     dim = posterior.dims[-1]
     labels = [str(label) for label in posterior.coords[dim].values] if dim in posterior.coords else None
     positions = np.arange(posterior.shape[-1])
-    for draws, color, width, shift in ((prior, GREY, 5, 0.17), (posterior, BLUE, 2.5, -0.17)):
+    for draws, color, width, shift in ((prior, GRAY, 5, 0.17), (posterior, BLUE, 2.5, -0.17)):
         values = draws.values.reshape(-1, positions.size)
         lower, middle, upper = np.quantile(values, [_INTERVAL[0], 0.5, _INTERVAL[1]], axis=0)
         axis.hlines(positions - shift, lower, upper, color=color, linewidth=width, alpha=0.75)
@@ -210,11 +210,11 @@ def _plain_log_scale(axis: Any) -> None:
 def _legend(figure: Figure) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=GREY, alpha=0.6, label="prior"), Patch(color=BLUE, alpha=0.75, label="posterior")]
+    handles = [Patch(color=GRAY, alpha=0.6, label="prior"), Patch(color=BLUE, alpha=0.75, label="posterior")]
     figure.legend(handles=handles, loc="outside upper right", ncols=2)
 
 
 def _diagonal(axis: Any) -> None:
     low = min(axis.get_xlim()[0], axis.get_ylim()[0])
     high = max(axis.get_xlim()[1], axis.get_ylim()[1])
-    axis.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axis.plot([low, high], [low, high], color=GRAY, linestyle="--", linewidth=1, zorder=0)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Colours that colour-blind readers can distinguish (Okabe and Ito).
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8a8f98"
+#: Colors that color-blind readers can distinguish (Okabe and Ito).
+BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#8a8f98"
 
 _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,

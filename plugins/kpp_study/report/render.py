@@ -167,7 +167,7 @@ def _check_image(contents: ReportContents) -> Image | None:
     figure = figures.predictive_check(data.y, contents.predictive, data.target)
     text = alternatives.predictive_check(data.y, contents.predictive, data.target, _coverage(contents))
     caption = (
-        "Left: if the model fits, the grey histogram looks like one of the blue ones. Right: points on the dashed line "
+        "Left: if the model fits, the gray histogram looks like one of the blue ones. Right: points on the dashed line "
         "are predicted perfectly."
     )
     return embed(figure, text, caption, label="Plot of observed and predicted values")

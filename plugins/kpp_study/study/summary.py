@@ -109,7 +109,7 @@ def _units(data: StudyData) -> str:
     if data.units.is_identity:
         return ""
     return (
-        "They are in the units of the standardised data: a lengthscale of 1 is one standard deviation of its feature, "
+        "They are in the units of the standardized data: a lengthscale of 1 is one standard deviation of its feature, "
         "a variance of 1 that of the target."
     )
 

@@ -20,7 +20,7 @@ from oracles.kernels import rbf
 SIZES = np.array([1, 4, 2, 3])
 REGULARIZATION, PRIOR_MEAN = 0.02, 0.4
 EXPOSURE, COUNTS = np.array([3.0, 1.0, 8.0]), np.array([6.0, 0.0, 13.0])
-# A nugget of 1e-10 of the variances is added before aggregates are factorised.
+# A nugget of 1e-10 of the variances is added before aggregates are factorized.
 NUGGET = {"rtol": 1e-7, "atol": 1e-8}
 
 

@@ -92,7 +92,7 @@ def test_models_with_a_mean_function_are_written_and_read(bags):
 
 @pytest.mark.slow
 def test_slopes_of_the_field_are_learned(bags, tmp_path):
-    # The model is linear in weights and bias: their mode is that of a Gaussian, generalised least squares with a ridge.
+    # The model is linear in weights and bias: their mode is that of a Gaussian, generalized least squares with a ridge.
     model = CMP(RBF(0.8), RBF(0.5), 0.1, 0.02, mean=PRIORS)
     inference = kpp.MAP(num_restarts=0, progress=False)
     fit = model.fit(jax.random.key(0), bags, TARGETS, inference=inference, num_prior_samples=0)

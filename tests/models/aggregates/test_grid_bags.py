@@ -22,7 +22,7 @@ COARSE = xr.Dataset({"pressure": field([0.5, 2.5, 4.5], [0.25, 1.25, 2.25, 3.25]
 
 
 def nearest_cell(pixels, cells):
-    """By the definition: the number of the nearest centre of a cell; where two are as near, the larger coordinate."""
+    """By the definition: the number of the nearest center of a cell; where two are as near, the larger coordinate."""
     distances = np.abs(pixels[:, None] - cells[None, :])
     return np.array([max(np.flatnonzero(row == row.min()), key=lambda j: cells[j]) for row in distances])
 
@@ -47,8 +47,8 @@ def test_pixels_are_in_the_nearest_cell():
     assert grid.bags.feature_names == ("lat", "lon", "v")
 
 
-def test_outer_cells_end_as_far_from_their_centre_on_the_other_side():
-    coarse = COARSE.isel(lat=[1, 2])  # centres 2.5 and 4.5, so cells from 1.5 to 5.5
+def test_outer_cells_end_as_far_from_their_center_on_the_other_side():
+    coarse = COARSE.isel(lat=[1, 2])  # centers 2.5 and 4.5, so cells from 1.5 to 5.5
     grid = bags_from_grid(FINE, coarse, covariates=["pressure"])
     inside = grid.fine.to_map(grid.cell >= 0).astype(bool)
     np.testing.assert_array_equal(inside.all("lon"), [False, False, True, True, True, True])
@@ -94,7 +94,7 @@ def test_missing_pixels_and_cells_are_counted():
         bags_from_grid(fine, coarse, covariates=["pressure"], empty="raise")
 
 
-def test_standardised_bags():
+def test_standardized_bags():
     grid = bags_from_grid(FINE, COARSE, covariates=["pressure"], standardize=True)
     np.testing.assert_allclose(np.asarray(grid.bags.covariates).std(axis=0), 1.0, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(grid.bags.points).std(axis=0), 1.0, rtol=1e-12)

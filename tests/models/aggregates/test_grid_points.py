@@ -59,7 +59,7 @@ def test_axes_of_draws_stay_in_front(dataset):
     assert both["other"].dims == ("draw", "lat", "lon")
 
 
-def test_standardised_features_have_mean_0_and_deviation_1_and_others_follow(dataset):
+def test_standardized_features_have_mean_0_and_deviation_1_and_others_follow(dataset):
     dataset = dataset.assign(flat=xr.full_like(dataset["rain"], 3.0))
     plain, scaled = grid_points(dataset), grid_points(dataset, standardize=True)
     np.testing.assert_allclose(scaled.points.mean(axis=0), 0.0, atol=1e-14)

@@ -19,7 +19,7 @@ from kpp.gp.inducing_points import (
     CollapsedBound,
     InducingSettings,
     code_columns,
-    k_means_centres,
+    k_means_centers,
     place_inducing,
     trace_deficit,
 )
@@ -135,10 +135,10 @@ def _bound(y, low_rank, noise, prior):
 
 
 class TestPlacement:
-    def test_centres_are_those_of_separate_clusters(self):
-        centres = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 1.0], [100.0, 1.0]])
+    def test_centers_are_those_of_separate_clusters(self):
+        centers = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 1.0], [100.0, 1.0]])
         jitter = np.random.default_rng(0).normal(size=(80, 2)) * np.array([1.0, 0.01])  # features of unequal units
-        points = np.repeat(centres, 20, axis=0) + jitter
+        points = np.repeat(centers, 20, axis=0) + jitter
         placed = place_inducing(InducingSettings(num=4), Bags.of_single_points(points).points)
         expected = points.reshape(4, 20, 2).mean(axis=1)
         order = [int(np.argmin(np.abs((np.asarray(placed) - c) / [100.0, 1.0]).sum(axis=1))) for c in expected]
@@ -194,7 +194,7 @@ class TestCodes:
         assert code_columns(RBF().on((0, 1)), points) == (3,)  # column 2, which is ignored as well, holds fractions
 
     @pytest.mark.parametrize("relabel", [(0.0, 1.0, 2.0), (7.0, -3.0, 1.0)])
-    def test_centres_of_clusters_have_the_codes_of_their_points_for_any_labels(self, relabel):
+    def test_centers_of_clusters_have_the_codes_of_their_points_for_any_labels(self, relabel):
         rng = np.random.default_rng(0)
         codes, sides = np.repeat([0, 1, 2], 40), np.tile(np.repeat([-9.0, 9.0], 20), 3)
         numbers = sides + 0.01 * rng.normal(size=120)
@@ -204,10 +204,10 @@ class TestCodes:
         order = lambda rows: np.array(sorted((code, number) for number, code in rows))  # noqa: E731
         np.testing.assert_allclose(order(placed), order(expected), rtol=1e-10)
 
-    def test_all_codes_of_a_centre_are_those_of_one_point(self):
+    def test_all_codes_of_a_center_are_those_of_one_point(self):
         points = np.random.default_rng(1).normal(size=(300, 4))
         points[:, [1, 3]] = np.random.default_rng(2).integers(0, 5, size=(300, 1)) * np.array([1.0, 10.0])
-        placed = k_means_centres(points, 20, 0, (1, 3))
+        placed = k_means_centers(points, 20, 0, (1, 3))
         np.testing.assert_array_equal(placed[:, 3], 10 * placed[:, 1])
         assert len(np.unique(placed[:, 1])) == 5
 
@@ -219,7 +219,7 @@ class TestCodes:
 
     def test_many_categories_and_one_category_are_placed(self):
         points = np.stack([np.arange(500.0), np.repeat(7.0, 500), np.linspace(0, 1, 500)], axis=1)
-        placed = k_means_centres(points, 10, 0, (0, 1))
+        placed = k_means_centers(points, 10, 0, (0, 1))
         assert np.isin(placed[:, 0], points[:, 0]).all()
         np.testing.assert_array_equal(placed[:, 1], 7.0)
 

@@ -1,4 +1,4 @@
-"""What the maps draw: which values, where, on which scale of colours. Pixels are not compared."""
+"""What the maps draw: which values, where, on which scale of colors. Pixels are not compared."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_differences_are_white_at_0():
     np.testing.assert_allclose(mesh(ax).get_cmap()(0.5), 1.0, atol=0.01)
 
 
-def test_truth_and_mean_share_their_colours():
+def test_truth_and_mean_share_their_colors():
     axes = plots.maps(PREDICTION, TRUTH.T)
     width = "width of the 90% interval of the field"
     assert [ax.get_title() for ax in axes] == ["truth", "mean", width, "mean less truth"]

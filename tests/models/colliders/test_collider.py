@@ -248,7 +248,7 @@ def test_a_process_without_a_collider_is_an_ordinary_one(fields):
         each.fit(jax.random.key(0), X, Y, inference=inference, num_prior_samples=0)
         for each in (model, GPRegression(plain, noise))
     )
-    # Tolerance: that of the optimiser.
+    # Tolerance: that of the optimizer.
     found, expected = ours.predict(QUERY), theirs.predict(QUERY)
     assert set(found) == set(expected)
     for name in found:
@@ -306,7 +306,7 @@ def test_condition_is_chosen_by_leaving_out_rows_at_the_unprojected_fit(name, la
     peer = Peer((1, 2), model.form, X)
     coefficients = np.linalg.solve(peer.kernel(X, X) + len(X) * LAMBDA * np.eye(len(X)), Y)
     expected = np.mean(condition_errors(model, np.concatenate([X, SAMPLE]), coefficients) ** 2)
-    # Tolerance: with landmarks at all rows their kernel matrix is factorised, whose condition number is below 1e6.
+    # Tolerance: with landmarks at all rows their kernel matrix is factorized, whose condition number is below 1e6.
     assert float(found.scores[1]) == pytest.approx(expected, rel=1e-8 if landmarks is None else 1e-6)
     assert found.model.condition_regularization == grid[int(np.argmin(found.scores.values))]
 

@@ -164,7 +164,7 @@ def test_exchanging_the_items_of_a_pair_exchanges_everything(split, name):
 
 
 @pytest.mark.slow
-def test_rock_paper_scissors_takes_the_generalised_kernel(split):
+def test_rock_paper_scissors_takes_the_generalized_kernel(split):
     train, test = split
     rows, won = test.single_matches()
     accuracy = {}
@@ -330,7 +330,7 @@ def test_inducing_pairs_have_the_categories_of_known_pairs_and_contexts():
 
 
 def test_inducing_pairs_at_all_pairs_are_the_whole_model(played):
-    """Then nothing is integrated out, but for the nugget of 1e-10 that latent values are factorised with."""
+    """Then nothing is integrated out, but for the nugget of 1e-10 that latent values are factorized with."""
     matches = matches_of(played)
     count = matches.num_pairs
     white = jax.random.normal(jax.random.key(0), (count,))

@@ -77,7 +77,7 @@ def test_mode_is_the_poisson_regression_of_scikit_learn():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["negative binomial", "ordinal"])
-def test_evidence_is_that_of_an_optimiser_and_the_dense_formula(name):
+def test_evidence_is_that_of_an_optimizer_and_the_dense_formula(name):
     def log_likelihood(f):
         if name == "ordinal":
             ends = np.array([-np.inf, -0.5, 1.0, np.inf])

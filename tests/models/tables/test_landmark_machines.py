@@ -50,10 +50,10 @@ def test_the_evidence_is_that_of_the_process_with_the_features():
     """The scale of the evidence has its best value: its derivative there is 0, and the score is its maximum."""
     values = (1e-1, 1e-3)
     found = LandmarkRidge(KERNEL, values, criterion="evidence", **WHOLE).fit(KEY, X, Y)
-    centred, features = Y - Y.mean(), FEATURES - FEATURES.mean(0)
+    centered, features = Y - Y.mean(), FEATURES - FEATURES.mean(0)
     for value in values:
         shape = features @ features.T / (N * value) + np.eye(N)
-        scale = centred @ np.linalg.solve(shape, centred) / N
+        scale = centered @ np.linalg.solve(shape, centered) / N
         expected = -0.5 * (N + N * np.log(2 * np.pi * scale) + np.linalg.slogdet(shape)[1])
         np.testing.assert_allclose(found.scores[value], -expected / N, rtol=1e-7)
     assert found.regularization == min(found.scores, key=found.scores.get)

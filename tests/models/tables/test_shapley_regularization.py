@@ -1,4 +1,4 @@
-"""Shapley regularisers against reference values, a generic optimiser, and what they are there for."""
+"""Shapley regularizers against reference values, a generic optimizer, and what they are there for."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_full_solution_equals_the_reference(name: str):
     np.testing.assert_allclose(kernel.section_gram, VECTORS[f"out_gram_{name}"][n:, n:], **REFERENCE)
     fit = ridge(kernel)
     np.testing.assert_allclose(fit.predict(X)["mean"].values[0, 0], VECTORS[f"out_fit_exact_{name}"][:n], **REFERENCE)
-    # The function stays one of the regularised kernel: coefficients on its sections at X, those of k at X.
+    # The function stays one of the regularized kernel: coefficients on its sections at X, those of k at X.
     np.testing.assert_allclose(
         fit.function().coefficients[0, 0], VECTORS[f"out_c_exact_{name}"][:n], rtol=1e-7, atol=1e-9
     )
@@ -88,7 +88,7 @@ def test_the_full_solution_has_the_lower_objective():
     alpha = np.asarray(restricted.coefficients[0, 0])
     plain = RKHSFunction(KERNEL, X, alpha)
     of_restricted = objective(plain, alpha @ np.asarray(KERNEL.gram(X)) @ alpha, GAMES["int"])
-    # The full minimum of a regularised least squares problem is y^T (y - f), f the fit in the norm with both penalties.
+    # The full minimum of a regularized least squares problem is y^T (y - f), f the fit in the norm with both penalties.
     full = ridge(ShapleyRegularized(KERNEL, GAMES["int"], X, FEATURE, PENALTY)).predict(X)["mean"].values[0, 0]
     of_full = float(Y @ (Y - full))
     assert of_full < of_restricted - 1e-3
@@ -98,7 +98,7 @@ def test_the_full_solution_has_the_lower_objective():
 
 
 @pytest.mark.slow
-def test_logistic_loss_agrees_with_a_generic_optimiser():
+def test_logistic_loss_agrees_with_a_generic_optimizer():
     labels = (Y > np.median(Y)).astype(float)
     signs, n = 2 * labels - 1, len(X)
     gram = np.asarray(KERNEL.gram(X))

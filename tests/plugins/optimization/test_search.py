@@ -35,7 +35,7 @@ def wave(point):
 def test_the_best_of_a_wave_is_found(direction, prior):
     search = optimize(KEY, wave, GRID, prior, direction=direction, num_queries=15)
     best = TRUTH.min() if direction == "minimize" else TRUTH.max()
-    np.testing.assert_allclose(search.best_value, best, atol=1e-5)  # the nugget pulls at neighbours of equal values
+    np.testing.assert_allclose(search.best_value, best, atol=1e-5)  # the nugget pulls at neighbors of equal values
     np.testing.assert_allclose(wave(search.best), best, atol=1e-12)
     assert search.queries["candidate"].is_unique  # without noise nobody asks twice
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kpp.plots._colors import INK, LEVELS, NEGATIVE, NEUTRAL, POSITIVE
-from kpp_study.report.images import BLUE, GREY, ORANGE
+from kpp_study.report.images import BLUE, GRAY, ORANGE
 
 VISIONS = {
     "normal": np.eye(3),
@@ -75,7 +75,7 @@ def in_the_dark(color: str) -> str:
     return "#" + "".join(f"{round(255 * channel):02x}" for channel in blended)
 
 
-@pytest.mark.parametrize("color", [POSITIVE, NEGATIVE, NEUTRAL, INK, BLUE, ORANGE, GREY])
+@pytest.mark.parametrize("color", [POSITIVE, NEGATIVE, NEUTRAL, INK, BLUE, ORANGE, GRAY])
 def test_pictures_can_be_seen_on_a_dark_page(color):
     assert "filter: invert(1) hue-rotate(180deg); mix-blend-mode: screen" in STYLE
     assert contrast(in_the_dark(color), DARK["page"]) >= (4.5 if color == INK else 3)
@@ -90,7 +90,7 @@ def test_levels_of_a_category_differ_for_every_vision(vision):
 
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize(
-    "pair", [(LIGHT["up"], LIGHT["down"]), (POSITIVE, NEGATIVE), (ORANGE, BLUE), (BLUE, GREY)], ids=str
+    "pair", [(LIGHT["up"], LIGHT["down"]), (POSITIVE, NEGATIVE), (ORANGE, BLUE), (BLUE, GRAY)], ids=str
 )
 def test_colors_that_say_different_things_differ_for_every_vision(pair, vision):
     """A distance of 20 in CIELAB is far above what can be seen (about 2)."""

@@ -34,7 +34,7 @@ def table():
 
 
 @pytest.mark.parametrize("name", ["table.csv", "table.csv.gz", "table.parquet"])
-def test_numbers_are_standardised_and_categories_are_not(read, table, name):
+def test_numbers_are_standardized_and_categories_are_not(read, table, name):
     data = read(table, name, categorical=("code",))
     assert data.units.schema.levels == {"code": (3, 7), "town": ("x", "y")}
     np.testing.assert_array_equal(data.x, [[1, 1, 2, 0], [2, 0, 2, 1], [6, 1, 2, 0], [3, 0, 2, 1]])
@@ -47,7 +47,7 @@ def test_numbers_are_standardised_and_categories_are_not(read, table, name):
     np.testing.assert_allclose(scaling.target_center + scaling.target_scale * data.training[1], table["y"])
 
 
-def test_standardising_can_be_turned_off(read, table):
+def test_standardizing_can_be_turned_off(read, table):
     data = read(table, standardize=False, features=("a",))
     assert data.units.is_identity
     np.testing.assert_array_equal(data.features["a"], table["a"])

@@ -154,8 +154,8 @@ def _normal_mixture(fit: Fit, rows: Rows, thresholds: np.ndarray) -> Float[np.nd
     if lacking:
         raise TypeError(f"`estimator` must be a fit with normal noise, got {fit!r}, whose predictions lack {lacking}")
     mean, variance = found["mean"], found["noise_variance"] + found.get("latent_variance", 0.0)
-    standardised = [(threshold - mean) / np.sqrt(variance) for threshold in thresholds]
-    columns = [ndtr(z.to_numpy()).mean(axis=(0, 1)) for z in standardised]
+    standardized = [(threshold - mean) / np.sqrt(variance) for threshold in thresholds]
+    columns = [ndtr(z.to_numpy()).mean(axis=(0, 1)) for z in standardized]
     return np.stack(columns, axis=1)
 
 

@@ -46,7 +46,7 @@ def fit_logistic(
             return coefficients
     raise ValueError(
         f"the logistic regression of `y` has not converged in {_MAX_STEPS} steps of Newton's method; its coefficients "
-        f"have grown to {np.abs(coefficients).max():.1e}: penalise them more"
+        f"have grown to {np.abs(coefficients).max():.1e}: penalize them more"
     )
 
 
