@@ -237,14 +237,8 @@ class _Plan(NamedTuple):
         if not isinstance(explainer, str):
             raise TypeError(f"`explainer` must be a registered name or an explainer, got {explainer!r}")
         part = _Part.find("explainer", explainer)
-        game = _game_of(part, value_function)
-        listed = {part.title: sorted(part.fields.keys() - {"value_function"})}
-        if isinstance(game, _Part):
-            listed[game.title] = sorted(game.fields)
-        unknown = sorted(set(options).difference(*listed.values()))
-        if unknown:
-            takes = "; ".join(f"{owner} takes {fields}" for owner, fields in listed.items())
-            raise TypeError(f"unknown options {', '.join(f'`{name}`' for name in unknown)}: {takes}")
+        game = _game_of(part, value_function, options)
+        _refuse_unknown(options, part, game)
         return cls(part, game, options, None)
 
     def training_background(self, predictor: object) -> _Background | None:
@@ -277,15 +271,29 @@ class _Plan(NamedTuple):
         return self.explainer.build(own if game is None else {**own, "value_function": game})
 
 
-def _game_of(explainer: _Part, value_function: object) -> _Part | AbstractValueFunction | None:
+def _refuse_unknown(options: Mapping[str, Any], explainer: _Part, game: object) -> None:
+    """Raise TypeError for options that neither the explainer nor its value function takes."""
+    listed = {explainer.title: sorted(explainer.fields.keys() - {"value_function"})}
+    if isinstance(game, _Part):
+        listed[game.title] = sorted(game.fields)
+    unknown = sorted(set(options).difference(*listed.values()))
+    if unknown:
+        takes = "; ".join(f"{owner} takes {fields}" for owner, fields in listed.items())
+        raise TypeError(f"unknown options {', '.join(f'`{name}`' for name in unknown)}: {takes}")
+
+
+def _game_of(
+    explainer: _Part, value_function: object, options: Mapping[str, Any]
+) -> _Part | AbstractValueFunction | None:
     """Return the value function of an explainer, by default "interventional" if an explainer of points needs one."""
     if "value_function" not in explainer.fields:
         if value_function is not None:
-            options = sorted(explainer.fields)
-            raise TypeError(f"{explainer.title} takes no `value_function`; its options are {options}")
+            takes = sorted(explainer.fields)
+            raise TypeError(f"{explainer.title} takes no `value_function`; its options are {takes}")
         return None
     if value_function is None and explainer.fields["value_function"]:
         if explainer.cls.requires == "pairs":
+            _refuse_unknown(options, explainer, None)
             names = sorted(registry.value_functions())
             raise TypeError(f"{explainer.title} needs a `value_function`: one of {names}")
         value_function = "interventional"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import re
 from collections import Counter
@@ -500,7 +501,8 @@ def function_entries() -> Iterator[BadCase]:
     """Yield cases for each argument of public functions."""
     for module, functions in FUNCTIONS.items():
         for name, right in functions.items():
-            function = getattr(module, name)
+            door = module if hasattr(module, name) else importlib.import_module(f"{module.__name__}.toolkit")
+            function = getattr(door, name)
             for argument, parameter in inspect.signature(function).parameters.items():
                 for value in wrong_values(argument, str(parameter.annotation), right.get(argument)):
                     # Iterators do their work when they are read.

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from kpp.data.bags import Bags
 from kpp.embeddings.means.conditional import AbstractRegressionEmbedding
 from kpp.embeddings.means.elements import BagMeans, KernelSections
+from kpp.foundation.validation import check_type
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.typing import Leaf, RngKey
 
@@ -55,6 +56,7 @@ class _AbstractOfBags(eqx.Module):
     def __check_init__(self) -> None:
         """Raise ValueError if the regularization is negative or the bags have no covariates."""
         check_non_negative(self.regularization, "regularization")
+        check_type(self.bags, "bags", ["Bags"])
         if self.bags.covariates is None:
             raise ValueError(
                 "`bags` must have covariates, one row per bag, which are the inputs of the embedding, got None"

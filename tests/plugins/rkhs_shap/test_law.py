@@ -161,7 +161,7 @@ def test_each_draw_has_its_covariance_or_that_of_a_draw_like_it(monkeypatch, che
     """Two draws have lengthscales of about 1, and two of about 3; so two of them stand for all, one of each kind."""
     monkeypatch.setattr(law_module, "_CHEAP", cheap)
     monkeypatch.setattr(law_module, "_NEGLIGIBLE", -1.0)  # no projection: covariances by pairs are exact
-    module = sys.modules["kpp.explanations.toolkit.representatives"]
+    module = sys.modules["kpp.explanations.representatives"]
     for name, value in {"_MAX_ENTRIES": entries, "_DRAWS_OF_A_LAW": 2}.items():
         monkeypatch.setattr(module, name, value)
     model, data, schema = GPRegression(RBF(dist.LogNormal(0.0, 1.0)), 0.1).prepare(DATA, TARGET)
