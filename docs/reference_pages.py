@@ -32,7 +32,6 @@ PACKAGES = {
         "kpp.embeddings",
         "kpp.causal",
         "kpp.preferences",
-        "kpp.data.bags",
     ],
     "Plugins": [
         "kpp_rkhs_shap",
@@ -46,7 +45,7 @@ PACKAGES = {
     "Tools": [
         "kpp.calibration",
         "kpp.metrics",
-        "kpp.data.tables",
+        "kpp.data",
         "kpp.networks",
         "kpp.data.estimators",
         "kpp.linalg",
@@ -54,6 +53,20 @@ PACKAGES = {
         "kpp.registry",
         "kpp.testing",
         "kpp.runtime.threads",
+    ],
+    "Toolkits, for authors of models and plugins": [
+        "kpp.causal.toolkit",
+        "kpp.conversion.toolkit",
+        "kpp.embeddings.toolkit",
+        "kpp.explanations.toolkit",
+        "kpp.games.toolkit",
+        "kpp.gp.toolkit",
+        "kpp.inference.toolkit",
+        "kpp.kernels.toolkit",
+        "kpp.networks.toolkit",
+        "kpp.numpyro_models.toolkit",
+        "kpp.plots.toolkit",
+        "kpp.preferences.toolkit",
     ],
 }
 # In the shape (*draws, p) the star would begin an emphasis.
