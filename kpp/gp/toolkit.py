@@ -10,10 +10,7 @@ from kpp.gp.conditioning import condition_by_inducing as condition_by_inducing
 from kpp.gp.distributions import FeatureObservations as FeatureObservations
 from kpp.gp.distributions import InducingBound as InducingBound
 from kpp.gp.distributions import LatentObservations as LatentObservations
-from kpp.gp.expectations import expected_log_one_plus_square as expected_log_one_plus_square
 from kpp.gp.expectations import expected_softplus as expected_softplus
-from kpp.gp.expectations import log_expectation as log_expectation
-from kpp.gp.expectations import student_t_marginal as student_t_marginal
 from kpp.gp.fields import as_scalar as as_scalar
 from kpp.gp.fields import check_categories as check_categories
 from kpp.gp.fields import check_kernel_fits as check_kernel_fits

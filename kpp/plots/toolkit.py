@@ -4,6 +4,5 @@ from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.plots.attributions.importance import importance_order as importance_order
 from kpp.plots.attributions.importance import mean_absolute as mean_absolute
 from kpp.plots.intervals import IntervalKind as IntervalKind
-from kpp.plots.intervals import describe_interval as describe_interval
 
 _guard_exports(globals())
