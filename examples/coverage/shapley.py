@@ -83,7 +83,7 @@ class Question:
 
 
 QUESTIONS = {"interventional": Question(MARGINAL), "observational": Question(Observational(BACKGROUND, 0.01))}
-FIXED = QUESTIONS | {"observational": Question(Observational(BACKGROUND, 0.01, kernel=RBF(1.5)))}
+FIXED_KERNEL = QUESTIONS | {"observational": Question(Observational(BACKGROUND, 0.01, kernel=RBF(1.5)))}
 CAUSAL_QUESTIONS = {
     "causal": Question(CAUSAL),
     "asymmetric": Question(MARGINAL, orders=[(0, 1, 2)], options={"order": GRAPH}),
@@ -169,7 +169,7 @@ NO_EFFECT = (
     "never negative, so its interval cannot: compare it with the noise level in the report."
 )
 STEP = f"functions of an RBF kernel are smooth, so intervals near the step are too narrow. Besides, {NO_EFFECT}"
-FIXED = "the hyperparameters are fixed, which the label of the result says."
+FIXED_HYPERPARAMETERS = "the hyperparameters are fixed, which the label of the result says."
 INDUCED = (
     "the hyperparameters are fixed, and 30 inducing points do not represent functions of short lengthscales: take more "
     "points, or an exact model by `kpp.NUTS` for few rows."
@@ -200,16 +200,25 @@ SIMULATIONS = {
     "shapley_natural_gradient": simulation(
         "30 inducing points", "wide", 80, INDUCING, "natural_gradient", known=INDUCED
     ),
-    "shapley_sines_few": simulation("GPRegression, sines, 20 rows,", "sines", 20, WIDE_GP, "laplace", FIXED, NO_EFFECT),
-    "shapley_sines": simulation("GPRegression, sines, 80 rows,", "sines", 80, WIDE_GP, "laplace", FIXED, NO_EFFECT),
-    "shapley_step": simulation("GPRegression, a step,", "step", 80, WIDE_GP, "laplace", FIXED, STEP),
+    "shapley_sines_few": simulation(
+        "GPRegression, sines, 20 rows,", "sines", 20, WIDE_GP, "laplace", FIXED_KERNEL, NO_EFFECT
+    ),
+    "shapley_sines": simulation(
+        "GPRegression, sines, 80 rows,", "sines", 80, WIDE_GP, "laplace", FIXED_KERNEL, NO_EFFECT
+    ),
+    "shapley_step": simulation("GPRegression, a step,", "step", 80, WIDE_GP, "laplace", FIXED_KERNEL, STEP),
     **{
         f"shapley_labels_{name}": simulation("GPClassification", "labels", 20, LABELS, name, known=KNOWN.get(name, ""))
         for name in DENSE
     },
     "shapley_labels_many": simulation("GPClassification, 80 rows,", "labels", 80, LABELS, "laplace"),
     "shapley_labels_natural_gradient": simulation(
-        "GPClassification, 30 inducing points,", "labels", 80, INDUCING_LABELS, "natural_gradient", known=FIXED
+        "GPClassification, 30 inducing points,",
+        "labels",
+        80,
+        INDUCING_LABELS,
+        "natural_gradient",
+        known=FIXED_HYPERPARAMETERS,
     ),
     "shapley_labels_probability": simulation(
         'GPClassification, `scale="probability"`,', "labels", 80, LABELS, "laplace", PROBABILITY, PROBABILITIES
