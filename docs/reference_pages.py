@@ -19,7 +19,14 @@ from kpp_study.study.schema import study_schema
 
 PACKAGES = {
     "The main functions": ["kpp"],
-    "Kernels and functions": ["kpp.kernels", "kpp.priors", "kpp.features", "kpp.functions", "kpp.posteriors", "kpp.gp"],
+    "Kernels and functions": [
+        "kpp.kernels",
+        "kpp.priors",
+        "kpp.features",
+        "kpp.functions",
+        "kpp.functionals",
+        "kpp.gp",
+    ],
     "Models": [
         "kpp_models",
         "kpp_models.estimators",
@@ -27,7 +34,7 @@ PACKAGES = {
         "kpp.numpyro_models",
         "kpp.numpyro_models.pointwise",
     ],
-    "Explanations": ["kpp.explanations", "kpp.games", "kpp.plots", "kpp.conversion"],
+    "Explanations": ["kpp.explanations", "kpp.games", "kpp.inspection", "kpp.plots", "kpp.conversion"],
     "Embeddings, causes and preferences": [
         "kpp.embeddings",
         "kpp.causal",

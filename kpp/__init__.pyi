@@ -5,16 +5,17 @@ from . import data as data
 from . import embeddings as embeddings
 from . import explanations as explanations
 from . import features as features
+from . import functionals as functionals
 from . import functions as functions
 from . import games as games
 from . import gp as gp
 from . import inference as inference
+from . import inspection as inspection
 from . import kernels as kernels
 from . import linalg as linalg
 from . import metrics as metrics
 from . import networks as networks
 from . import plots as plots
-from . import posteriors as posteriors
 from . import preferences as preferences
 from . import priors as priors
 from . import registry as registry
@@ -31,8 +32,9 @@ from .explanations import AbstractExplainer as AbstractExplainer
 from .explanations import DrawFunction as DrawFunction
 from .explanations import Explanation as Explanation
 from .explanations import NamedFunction as NamedFunction
+from .foundation.hookspecs import hookimpl as hookimpl
+from .functionals import GPPosterior as GPPosterior
 from .functions import RKHSFunction as RKHSFunction
-from .hookspecs import hookimpl as hookimpl
 from .inference import MAP as MAP
 from .inference import MCMC as MCMC
 from .inference import NUTS as NUTS
@@ -43,7 +45,6 @@ from .inference import Laplace as Laplace
 from .inference import NaturalGradient as NaturalGradient
 from .numpyro_models import add_pointwise as add_pointwise
 from .numpyro_models import posterior_function as posterior_function
-from .posteriors import GPPosterior as GPPosterior
 from .priors import sample as sample
 from .runtime.cache import enable_compile_cache as enable_compile_cache
 

@@ -29,7 +29,7 @@ from typing import Any
 import click
 import pluggy
 
-from kpp import hookspecs
+from kpp.foundation import hookspecs
 from kpp.runtime.signals import end_if_asked, raised_by_signal
 
 #: The kinds of classes that can be registered; the hook of a kind is `register_<kind>`.

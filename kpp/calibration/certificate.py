@@ -37,13 +37,13 @@ from kpp.explanations.toolkit import fit_of
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import between, check_type, count, one_of
 from kpp.foundation.wording import duration
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import AbstractGPModel, GaussianLikelihood, condition_on_values
 from kpp.gp.toolkit import draw_gaussian, draw_joint, held_out_law, moments_in_blocks, prior_factor
 from kpp.inference import Fit
 from kpp.lazy.tasks import map_numbers
 from kpp.linalg import solve_lower
-from kpp.posteriors import GPPosterior
 from kpp.priors import prior_sites
 from kpp.runtime.signals import end_if_asked
 from kpp.runtime.threads import alone_in_thread, num_cores

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import (
     RBF,
@@ -33,7 +34,6 @@ from kpp.kernels import (
     Selected,
     Sum,
 )
-from kpp.posteriors import GPPosterior
 from kpp.typing import Numbers
 
 

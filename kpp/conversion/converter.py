@@ -6,8 +6,8 @@ import abc
 from collections.abc import Iterator
 from typing import Any
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from kpp import registry
 from kpp.conversion.converter import AbstractConverter
 from kpp.explanations.toolkit import is_fit
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.posteriors import GPPosterior
 
 
 def as_gp_posterior(predictor: Any) -> GPPosterior:

@@ -14,8 +14,8 @@ from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist
 
 from kpp.explanations.predictors import has_function_law
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.posteriors import GPPosterior
 
 # A law for each 50 draws takes some 30 % of the time of the means of their values.
 _DRAWS_OF_A_LAW, _MAX_LAWS = 50, 8

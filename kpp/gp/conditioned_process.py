@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.kernels import AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.runtime.batching import map_rows
 from kpp.typing import AnyArray, Points
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.data.bags import Bags
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean, moments_in_blocks
 from kpp.gp.finite_rank import (
@@ -31,7 +32,6 @@ from kpp.gp.laplace_by_values import laplace_posterior, leave_one_out_latent
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.kernels import AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.typing import AnyArray, Points
 
 

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.foundation.validation import is_concrete
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.gaussian_laws import LatentPredictive
@@ -30,7 +31,6 @@ from kpp.gp.laplace_by_features import FeatureCovariance, feature_posterior
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.kernels import AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.typing import Leaf, Points
 
 

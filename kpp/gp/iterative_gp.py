@@ -14,6 +14,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from kpp.foundation.validation import is_concrete
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned_process import PriorMean, constant_mean, evaluate_mean
 from kpp.gp.gaussian_laws import LatentPredictive
@@ -21,7 +22,6 @@ from kpp.gp.iterative_system import IterativeSettings, IterativeSystem, iterativ
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.inference.base import ConvergenceError
 from kpp.kernels import AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.runtime.batching import map_rows, rows_that_fit
 from kpp.typing import AnyArray, Points
 

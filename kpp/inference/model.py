@@ -11,12 +11,12 @@ import jax.numpy as jnp
 
 from kpp.data.tables import Schema
 from kpp.foundation.modules import AbstractModule
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference
 from kpp.inference.fit.fit import Fit
 from kpp.inference.methods.nuts import NUTS
 from kpp.kernels.toolkit import check_kernel_fields
-from kpp.posteriors import GPPosterior
 from kpp.runtime.forks import refuse_forked_process
 from kpp.runtime.programs import release_programs
 from kpp.typing import Points, RngKey

@@ -12,8 +12,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from kpp.conversion import AbstractConverter
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.posteriors import GPPosterior
 from kpp.testing.compare import assert_close, assert_raises, laws_in
 
 # The tolerance of a law in float64, relative to the largest value, in units of `kpp.testing.compare.tolerance`, 1e-12.

@@ -145,7 +145,7 @@ def test_a_checked_function_keeps_its_name_signature_and_pickle():
 PACKAGES = ["api", "runtime.cache", "calibration", "causal", "conversion", "data.bags", "data.estimators"]
 PACKAGES += ["data.tables", "embeddings", "explanations", "features", "functions", "games", "gp", "inference"]
 PACKAGES += ["kernels", "linalg", "metrics", "networks", "numpyro_models", "numpyro_models.pointwise", "plots"]
-PACKAGES += ["posteriors", "preferences", "priors", "testing"]
+PACKAGES += ["functionals", "inspection", "preferences", "priors", "testing"]
 PACKAGES += [f"{package}.toolkit" for package in ("causal", "explanations", "games", "gp", "inference", "kernels")]
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]

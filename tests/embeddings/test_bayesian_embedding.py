@@ -17,9 +17,9 @@ from kpp.embeddings import (
     bayesian_quadrature,
     witness,
 )
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, Matern32, NuclearDominant
-from kpp.posteriors import GPPosterior
 
 KINDS = ("none", "backdoor", "frontdoor")
 RNG = np.random.default_rng(0)

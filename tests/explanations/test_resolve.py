@@ -20,9 +20,9 @@ import kpp
 from kpp.data.tables import Schema
 from kpp.explanations import EstimatorFunction, output_names, predictors, resolve
 from kpp.explanations.toolkit import describe_uncertainty
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
-from kpp.posteriors import GPPosterior
 from kpp_models import GPClassification, GPRegression
 
 SUPPORT = np.random.default_rng(0).normal(size=(6, 3))

@@ -12,10 +12,10 @@ import pytest
 
 from kpp.data.tables import read_points
 from kpp.foundation.validation import as_targets
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel
 from kpp.kernels import RBF
-from kpp.posteriors import GPPosterior
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
 from kpp.testing import check_model, checks_of

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import is_concrete
-from kpp.posteriors import GPPosterior
+from kpp.functionals import GPPosterior
 from kpp.typing import Points
 
 

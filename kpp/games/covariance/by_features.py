@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.features import Nystrom
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.linalg import symmetric_root
-from kpp.posteriors import GPPosterior
 
 ExactValues = Callable[[RKHSFunction, Float[Array, "p d"]], Float[Array, "p g r"]]
 

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, Int
 
 from kpp.features import Nystrom
 from kpp.foundation.validation import as_points, is_concrete
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.games.covariance.by_enumeration import (
     Solution,
@@ -48,7 +49,6 @@ from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.interventional import Interventional
 from kpp.games.values.product_games import has_product_terms, is_product_game
 from kpp.kernels import AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.runtime.batching import map_blocks, rows_that_fit
 from kpp.runtime.threads import num_cores
 from kpp.typing import AnyArray

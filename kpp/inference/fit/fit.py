@@ -18,6 +18,7 @@ import xarray as xr
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import count, one_of
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.fit import per_draw
@@ -34,7 +35,6 @@ from kpp.inference.fit.storage import describe_inference, read_parts, write_part
 from kpp.inference.notebook import fit_html
 from kpp.kernels import AbstractKernel
 from kpp.kernels.by_feature import names_of_sites
-from kpp.posteriors import GPPosterior
 from kpp.runtime.forks import refuse_forked_process
 from kpp.runtime.memory import check_count, check_matrices
 from kpp.runtime.programs import release_programs

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.games.toolkit import has_product_terms
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Sum
-from kpp.posteriors import GPPosterior
 
 
 @eqx.filter_jit

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.kernels import AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 from kpp_models.treatments.joint_draws import root
 from kpp_models.treatments.mean_response import mean_response

@@ -21,9 +21,9 @@ from kpp.causal.toolkit import as_causal_graph
 from kpp.data.tables import Schema, as_frame, as_names, check_columns, read_points
 from kpp.embeddings import ConditionalMeanEmbedding, select_regularization
 from kpp.foundation.validation import as_targets, check_same_rows, positive, warn_if_float32
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
-from kpp.posteriors import GPPosterior
 from kpp.runtime.memory import check_matrices
 
 if TYPE_CHECKING:

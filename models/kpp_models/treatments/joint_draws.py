@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.functionals import GPPosterior
 from kpp.games.toolkit import has_product_terms
 from kpp.gp.toolkit import draw_gaussian, prior_factor
 from kpp.kernels import AbstractKernel, Sum
-from kpp.posteriors import GPPosterior
 from kpp.runtime.memory import check_count, check_memory
 from kpp.typing import RngKey
 from kpp_models.treatments.averages import split_factors

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from kpp.functionals import GPPosterior
 from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import Fit
-from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 from kpp_models.treatments.averages import average_laws
 from kpp_models.treatments.derivatives import average_derivative_laws, average_response_derivatives, refuse_rough

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import AbstractPointwiseLikelihood
-from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 from kpp_models.treatments.joint_draws import Grid, at_settings, draw_over_grid
 from kpp_models.treatments.mean_response import mean_response

@@ -10,8 +10,8 @@ import numpy as np
 
 from kpp.conversion import AbstractConverter
 from kpp.explanations.toolkit import fit_of, has_function_law
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.posteriors import GPPosterior
 from kpp.typing import RngKey
 from kpp_converters.scikit_learn.gaussian_processes import (
     classifier_mean,

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from scipy.linalg import solve_triangular
 
 from kpp.conversion import rescale_outputs
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.posteriors import GPPosterior
 from kpp_converters.scikit_learn.kernels import convert_gp_kernel, has_noise
 from kpp_converters.scikit_learn.names import as_dense
 

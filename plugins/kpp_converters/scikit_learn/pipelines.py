@@ -9,9 +9,9 @@ import numpy as np
 
 from kpp.conversion import rescale_inputs, rescale_outputs
 from kpp.features import Nystrom
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import Linear
-from kpp.posteriors import GPPosterior
 from kpp_converters.scikit_learn.linear_models import through_nystroem
 from kpp_converters.scikit_learn.names import sklearn_name
 from kpp_converters.scikit_learn.scalers import center_and_scale

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.posteriors import GPPosterior
 from kpp_converters.scikit_learn.pipelines import Wrapped
 
 

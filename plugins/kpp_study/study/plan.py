@@ -16,10 +16,10 @@ from kpp.api import explain
 from kpp.calibration.certificate import WHOLE, Certificate, certify, check_certifiable
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.inference import AbstractModel, Fit
 from kpp.kernels import AbstractKernel
-from kpp.posteriors import GPPosterior
 from kpp.priors import prior_sites, substitute
 from kpp.storage import arviz_data
 from kpp.typing import RngKey

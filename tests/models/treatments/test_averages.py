@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, Categorical, Linear, Matern32
-from kpp.posteriors import GPPosterior
 from kpp_models.treatments.averages import average_laws
 from oracles.programs import gram, moments
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, GaussianLikelihood
 from kpp.kernels import RBF, Linear, Matern12, Matern52
-from kpp.posteriors import GPPosterior
 from kpp_models.treatments.derivatives import average_derivative_laws, average_response_derivatives, refuse_rough
 from oracles.programs import gram, moments
 

@@ -13,10 +13,10 @@ import xarray as xr
 
 import kpp
 from kpp.causal import CausalDAG
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, OrdinalLikelihood, PoissonLikelihood, StudentTLikelihood
 from kpp.kernels import RBF, Linear, Matern32
-from kpp.posteriors import GPPosterior
 from kpp_models import CausalEffect, GeneralizedGP, causal_effect
 from kpp_models.treatments.joint_draws import draw_over_grid, make_grid
 from oracles.programs import gram, moments

@@ -1,0 +1,5 @@
+"""What a fitted model says as a whole: scores of its features, with their uncertainty."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
