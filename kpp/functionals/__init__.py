@@ -4,7 +4,6 @@ from kpp.functionals.averages import Average as Average
 from kpp.functionals.averages import Values as Values
 from kpp.functionals.functional import AbstractFunctional as AbstractFunctional
 from kpp.functionals.functional import Combination as Combination
-from kpp.functionals.functional import Function as Function
 from kpp.functionals.gradient import Gradient as Gradient
 from kpp.functionals.law import FunctionalLaw as FunctionalLaw
 from kpp.functionals.posterior import GPPosterior as GPPosterior

@@ -8,7 +8,7 @@ root and the mean, so that covariances of functionals of f, such as Shapley valu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,10 +16,12 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kpp.foundation.arguments import guard_exports
-from kpp.functionals.functional import AbstractFunctional
 from kpp.functionals.law import FunctionalLaw
 from kpp.functions import RKHSFunction
 from kpp.typing import Points
+
+if TYPE_CHECKING:
+    from kpp.functionals.functional import AbstractFunctional
 
 
 class GPPosterior(eqx.Module):

@@ -140,7 +140,7 @@ def test_a_mixture_has_the_quantiles_of_its_distribution():
     one = FunctionalLaw(jnp.array([1.0, -2.0]), jnp.diag(jnp.array([4.0, 0.0])))
     np.testing.assert_allclose(one.interval(0.9), [[norm.ppf(0.05, 1, 2), -2], [norm.ppf(0.95, 1, 2), -2]], atol=1e-12)
     np.testing.assert_allclose(one.probability_greater([2.0, -2.0]), [norm.sf(0.5), 0.0], atol=1e-15)
-    means, sds = np.array([0.0, 3.0]), np.array([1.0, 0.5])
+    means, sds = jnp.array([0.0, 3.0]), jnp.array([1.0, 0.5])
     two = FunctionalLaw(means[None, :, None], (sds**2)[None, :, None, None])
     low, high = two.interval(0.8)[:, 0]
     np.testing.assert_allclose(norm.cdf([[low], [high]], means, sds).mean(axis=1), [0.1, 0.9], atol=1e-12)

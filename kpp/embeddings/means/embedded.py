@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import is_concrete
-from kpp.functionals import AbstractFunctional, Function, FunctionalLaw, GPPosterior
+from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
+from kpp.functionals.functional import Function
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.typing import Points
