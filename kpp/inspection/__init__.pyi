@@ -1,1 +1,2 @@
 from .scores import FeatureScores as FeatureScores
+from .sensitivity import sensitivity as sensitivity
