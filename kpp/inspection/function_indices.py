@@ -90,7 +90,8 @@ def indices_of_posterior(predictor: Any, function: RKHSFunction, question: Quest
     """
     available = math.prod(function.batch_shape)
     chosen = _evenly(available, _num_affordable(function, question, num_draws))
-    per_draw, found = -(-num_draws // len(chosen)), []
+    per_draw = -(-num_draws // len(chosen))
+    found: list[Indices] = []
     points, checked = (_random_rows(question, num) for num in (_MOST_POINTS, _CHECKED))
     with progress_bar(len(chosen), "sensitivity", unit="draw") as bar:
         for posterior in _posteriors(predictor, function, chosen):
@@ -111,7 +112,7 @@ def indices_of_functions(function: RKHSFunction, question: Question, num_draws: 
     """Compute indices of an RKHS function, or of some of its draws."""
     available = math.prod(function.batch_shape)
     chosen = _evenly(available, _num_affordable(function, question, num_draws))
-    places = [_place(position, function.batch_shape) for position in chosen]
+    places = [_place(int(position), function.batch_shape) for position in chosen]
     draws = [function.at_draw(place) if place else function for place in places]
     found = [_of_outputs(draw, np.asarray(draw.coefficients)[:, None], question) for draw in draws]
     return _joined(found)._replace(used=(len(chosen), available) if function.batch_shape else None)

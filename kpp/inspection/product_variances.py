@@ -72,22 +72,26 @@ def section_indices(
     Returns:
         The indices in units of variance, (3, s, g) and (3, k, g), in the order of `MEASURES`.
     """
-    coefficients, players_axis = sections.coefficients, (players.num_players,)
-    indices = np.zeros((3, coefficients.shape[1], *players_axis))
-    moments = np.zeros((3, len(sections.moments), *players_axis))
+    coefficients, size = sections.coefficients, len(sections.coefficients)
+    indices = np.zeros((3, coefficients.shape[1], players.num_players))
+    moments = np.zeros((3, len(sections.moments), players.num_players))
     tables = [_Table.of(term, rows, sections.points, players) for term in sections.kernel.product_terms()]
     for first, second in itertools.combinations_with_replacement(tables, 2):
         active = np.flatnonzero(first.varies & second.varies)
         if active.size == 0:  # terms that share no player are uncorrelated
             continue
-        factor = first.scale * second.scale * (1.0 if first is second else 2.0)
-        size = rows_that_fit(len(coefficients), active.size * len(coefficients), _MAX_PRODUCTS)
-        for start in range(0, len(coefficients), size):
-            block = slice(start, start + size)
-            matrices = factor * _matrices(first, second, active, block)
-            own = (matrices @ coefficients) * coefficients[block]
+        step = rows_that_fit(size, active.size * size, _MAX_PRODUCTS)
+        for start in range(0, size, step):
+            # The matrices of a term with itself are symmetric: entries before the block count twice. Those of two terms
+            # all count twice, because each pair comes once.
+            block, width = slice(start, start + step), min(start + step, size) if first is second else size
+            counts = np.where(np.arange(width) < (start if first is second else size), 2.0, 1.0)
+            matrices = first.scale * second.scale * counts * _matrices(first, second, active, block, width)
+            own = (matrices @ coefficients[:width]) * coefficients[block]
             indices[:, :, active] += np.moveaxis(own.sum(axis=2), 1, 2)
-            moments[:, :, active] += np.einsum("kbn,tabn->tka", sections.moments[:, block], matrices, optimize=True)
+            moments[:, :, active] += np.einsum(
+                "kbn,tabn->tka", sections.moments[:, block, :width], matrices, optimize=True
+            )
     return indices, moments
 
 
@@ -119,7 +123,7 @@ class _Table(NamedTuple):
         means: The mean of each factor over the rows, (g, N).
         varies: Whether a player's factors vary over the rows, (g,).
         scale: The scale of the term.
-        kept: The factors of the only chunk; None if there are several.
+        kept: The factors minus their means, if there is only one chunk, else None.
     """
 
     term: AbstractProductKernel
@@ -136,29 +140,34 @@ class _Table(NamedTuple):
         rows = np.asarray(rows)
         size = rows_that_fit(len(rows), rows.shape[1] * len(points), _MAX_FACTORS)
         chunks = [rows[start : start + size] for start in range(0, len(rows), size)]
-        sums, varies, first, factors = 0.0, False, None, None
-        for chunk in chunks:
+        factors = _factors(term, chunks[0], points, players)
+        sums, first = factors.sum(axis=1), factors[:, :1]
+        varies = (factors != first).any(axis=(1, 2))
+        kept = factors - sums[:, None] / len(rows) if len(chunks) == 1 else None
+        for chunk in chunks[1:]:
             factors = _factors(term, chunk, points, players)
-            first = factors[:, :1] if first is None else first
             sums, varies = sums + factors.sum(axis=1), varies | (factors != first).any(axis=(1, 2))
-        kept = factors if len(chunks) == 1 else None
-        return cls(term, chunks, points, players, sums / len(rows), np.asarray(varies), float(term.scale), kept)
+        return cls(term, chunks, points, players, sums / len(rows), varies, float(term.scale), kept)
 
     def centered(self, active: np.ndarray) -> Iterator[Float[np.ndarray, "a b N"]]:
         """Yield the factors of some players minus their means, chunk by chunk of the rows."""
+        if self.kept is not None:
+            yield self.kept if len(active) == len(self.kept) else self.kept[active]
+            return
         for chunk in self.chunks:
-            factors = self.kept if self.kept is not None else _factors(self.term, chunk, self.points, self.players)
-            yield factors[active] - self.means[active, None]
+            yield _factors(self.term, chunk, self.points, self.players)[active] - self.means[active, None]
 
 
-def _matrices(first: _Table, second: _Table, active: np.ndarray, block: slice) -> Float[np.ndarray, "3 a b N"]:
-    """Return for the active players the matrices whose quadratic forms are the indices, some of their rows."""
+def _matrices(
+    first: _Table, second: _Table, active: np.ndarray, block: slice, width: int
+) -> Float[np.ndarray, "3 a b w"]:
+    """Return for the active players the matrices whose quadratic forms are the indices, some of their entries."""
     num_rows = sum(map(len, first.chunks))
     covariance = sum(
-        np.matmul(np.swapaxes(one[:, :, block], 1, 2), two)
+        np.matmul(np.swapaxes(one[:, :, block], 1, 2), two[:, :, :width])
         for one, two in zip(first.centered(active), second.centered(active), strict=True)
     )
-    absent = first.means[:, block, None] * second.means[:, None, :]
+    absent = first.means[:, block, None] * second.means[:, None, :width]
     rest = np.prod(np.delete(absent, active, axis=0), axis=0)
     return _leave_one_out(np.asarray(covariance) / num_rows, absent[active], rest)
 

@@ -183,7 +183,7 @@ def _describe(known: ReadPredictor, found: Indices, question: Question) -> dict[
     """Return how the indices were computed, and what their draws hold."""
     num_draws = found.values.shape[1]
     law = describe_uncertainty(known.predictor, has_law=_has_law(known), num_draws=num_draws)
-    attrs = {
+    attrs: dict[str, Any] = {
         "uncertainty": "draws of the function" if num_draws > 1 else "none: one function",
         **law,
         "method": found.method,

@@ -9,7 +9,7 @@ import pytest
 
 import kpp
 from kpp.games import GaussianConditional
-from kpp.inspection import sampled_variances
+from kpp.inspection import product_variances, sampled_variances
 from kpp.kernels import RBF, Categorical, Linear, Matern32, ProductKernel
 from oracles.variance_games import all_combinations, conditional_mean, indices_of_game
 
@@ -56,6 +56,14 @@ def test_functions_equal_brute_force(kernel, groups):
     # Sums of a few hundred rounding errors of numbers of size 1.
     np.testing.assert_allclose(arrays(scores)[:, 0], expected, rtol=1e-9, atol=1e-12)
     assert scores.dataset["feature"].values.tolist() == (["both", "x1"] if groups else ["x0", "x1", "x2"])
+
+
+def test_blocks_of_rows_and_points_change_nothing(monkeypatch):
+    function = kpp.RKHSFunction(KERNELS["sum"], RNG.normal(size=(7, 3)), RNG.normal(size=7))
+    whole = arrays(kpp.sensitivity(function, ROWS))
+    monkeypatch.setattr(product_variances, "_MAX_FACTORS", 42)
+    monkeypatch.setattr(product_variances, "_MAX_PRODUCTS", 42)
+    np.testing.assert_allclose(arrays(kpp.sensitivity(function, ROWS)), whole, rtol=1e-10)
 
 
 def ishigami(x):
