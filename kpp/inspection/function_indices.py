@@ -34,7 +34,8 @@ _AFFORDABLE, _FEWEST = 2.5e10, 8
 # A draw of a function is represented by its values at points, as many as leave out at most this share of the posterior
 # variance, between the least and the largest number. At a share of .3 standard deviations of indices were 4 to 13 % too
 # small, at .15 they were right to 2 % (10, 5 and 3 features, lengthscales of .5 to 5 standard deviations).
-_LEFT_OUT, _FEWEST_POINTS, _MOST_POINTS = 0.15, 20, 800
+# Where the rest does not add its mean, the share is smaller.
+_LEFT_OUT, _LEFT_OUT_WITHOUT_MEAN, _FEWEST_POINTS, _MOST_POINTS = 0.15, 0.01, 20, 800
 # The share left out is measured at so many points.
 _CHECKED = 500
 
@@ -48,6 +49,7 @@ class Question(NamedTuple):
         value_function: The game of dependent features; None for independent players.
         num_rows: The number of pairs of rows that are sampled where nothing exact applies.
         generator: Random numbers.
+        progress: Whether to show a progress bar.
     """
 
     rows: Float[np.ndarray, "m d"]
@@ -55,6 +57,7 @@ class Question(NamedTuple):
     value_function: AbstractValueFunction | None
     num_rows: int
     generator: np.random.Generator
+    progress: bool
 
 
 class Indices(NamedTuple):
@@ -93,11 +96,12 @@ def indices_of_posterior(predictor: Any, function: RKHSFunction, question: Quest
     per_draw = -(-num_draws // len(chosen))
     found: list[Indices] = []
     points, checked = (_random_rows(question, num) for num in (_MOST_POINTS, _CHECKED))
-    with progress_bar(len(chosen), "sensitivity", unit="draw") as bar:
+    with progress_bar(len(chosen), "sensitivity", unit="draw", show=question.progress) as bar:
         for posterior in _posteriors(predictor, function, chosen):
             if not found:
                 shares = np.asarray(shares_left_out(posterior, points, checked))
-                points = points[: max(_FEWEST_POINTS, int(np.count_nonzero(shares > _LEFT_OUT)) + 1)]
+                most = _LEFT_OUT if _is_closed(posterior.mean, question) else _LEFT_OUT_WITHOUT_MEAN
+                points = points[: max(_FEWEST_POINTS, np.count_nonzero(shares > most) + 1)]
             found.append(_of_posterior(FiniteDraws.of(posterior, points, checked), question, per_draw))
             bar.update()
     means = [part.mean for part in found if part.mean is not None]
@@ -137,7 +141,7 @@ def _of_posterior(draws: FiniteDraws, question: Question, num: int) -> Indices:
     """Compute the indices of draws under one value of the hyperparameters; the rest of the function adds its mean."""
     mean = np.asarray(draws.mean.coefficients)[:, None]
     columns = np.concatenate([mean, draws.draw(num, question.generator)], axis=1)
-    if question.value_function is not None or not has_product_terms(draws.mean.kernel):
+    if not _is_closed(draws.mean, question):
         return _of_outputs(draws.mean, columns[:, 1:], question)._replace(left_out=draws.left_out)
     covariance = np.stack([root @ root.T for root in (draws.root, draws.basis)])
     sections = Sections(draws.mean.kernel, draws.mean.points, columns, covariance)
@@ -148,11 +152,16 @@ def _of_posterior(draws: FiniteDraws, question: Question, num: int) -> Indices:
     return Indices(values, "closed form", mean=indices[:, 0] + prior - reduction, left_out=draws.left_out)
 
 
+def _is_closed(function: RKHSFunction, question: Question) -> bool:
+    """Return whether indices of functions with the kernel of a function have a closed form."""
+    return question.value_function is None and has_product_terms(function.kernel)
+
+
 def _of_outputs(function: RKHSFunction, columns: Float[np.ndarray, "N s"], question: Question) -> Indices:
     """Compute the indices of functions with the kernel and the points of one function."""
     intercept = jnp.broadcast_to(function.intercept, columns.shape[1:])
     drawn = RKHSFunction(function.kernel, function.points, columns, intercept).unfold()
-    if question.value_function is None and has_product_terms(drawn.kernel):
+    if _is_closed(drawn, question):
         none = np.zeros((0, drawn.num_points, drawn.num_points))
         sections = Sections(drawn.kernel, drawn.points, np.asarray(drawn.coefficients), none)
         return Indices(section_indices(sections, question.rows, question.players)[0], "closed form")

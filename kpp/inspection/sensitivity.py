@@ -56,6 +56,7 @@ def sensitivity(
     num_draws: int = 200,
     num_rows: int = 4096,
     rng_key: RngKey | None = None,
+    progress: bool = True,
 ) -> FeatureScores:
     r"""Compute how much of the variance of a function each feature explains.
 
@@ -93,6 +94,7 @@ def sensitivity(
         num_rows: The number of pairs of rows that are sampled where nothing exact applies. The attribute
             ``standard_error`` of each measure has the errors.
         rng_key: A JAX random key; by default ``jax.random.key(0)``.
+        progress: Whether to show a progress bar.
 
     Returns:
         Draws of the measures ``first_order``, ``total`` and ``shapley``, one draw if the function has none. If the
@@ -122,7 +124,7 @@ def sensitivity(
         thinned = rows[:: -(-len(rows) // _MAX_ROWS)]
     game = None if value_function is None else _game(value_function, thinned)
     players = as_players(groups, rows.shape[1], schema.feature_names)
-    question = Question(thinned, players, game, num_rows, numpy_generator(key))
+    question = Question(thinned, players, game, num_rows, numpy_generator(key), progress)
     found = _indices(known, question, num_draws)
     attrs = _describe(known, found, question) | {"rng_key": describe_key(key)}
     return FeatureScores(_dataset(found, players.names, relative=relative).assign_attrs(attrs))
