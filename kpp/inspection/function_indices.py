@@ -28,14 +28,15 @@ from kpp.inspection.sampled_variances import (
 from kpp.runtime.batching import call_in_chunks, progress_bar
 from kpp.typing import PointFunction
 
-# The products of kernel factors that all draws of the hyperparameters may take, some 5 seconds of one core, and the
+# The products of kernel factors that all draws of the hyperparameters may take, some 7 seconds of one core, and the
 # smallest number of these draws.
-_AFFORDABLE, _FEWEST = 2.5e10, 8
+_AFFORDABLE, _FEWEST = 5e10, 8
 # A draw of a function is represented by its values at points, as many as leave out at most this share of the posterior
-# variance, between the least and the largest number. At a share of .3 standard deviations of indices were 4 to 13 % too
-# small, at .15 they were right to 2 % (10, 5 and 3 features, lengthscales of .5 to 5 standard deviations).
-# Where the rest does not add its mean, the share is smaller.
-_LEFT_OUT, _LEFT_OUT_WITHOUT_MEAN, _FEWEST_POINTS, _MOST_POINTS = 0.15, 0.01, 20, 800
+# variance, between the least and the largest number. On three features standard deviations of indices were 2 % too
+# small at a share of .05, and 7 % at .15. Where the rest does not add its mean, the share is smaller.
+_LEFT_OUT, _LEFT_OUT_WITHOUT_MEAN, _FEWEST_POINTS, _MOST_POINTS = 0.05, 0.01, 20, 800
+# With 442 rows of ten features it takes some 400 points.
+_USUAL_POINTS = 400
 # The share left out is measured at so many points.
 _CHECKED = 500
 
@@ -205,7 +206,7 @@ def _posteriors(predictor: Any, function: RKHSFunction, chosen: np.ndarray) -> I
 
 
 def _num_affordable(function: RKHSFunction, question: Question, num_draws: int) -> int:
-    products = (function.num_points + _FEWEST_POINTS) ** 2 * question.rows.size
+    products = (function.num_points + _USUAL_POINTS) ** 2 * question.rows.size
     return max(1, min(num_draws, max(_FEWEST, int(_AFFORDABLE / products))))
 
 
