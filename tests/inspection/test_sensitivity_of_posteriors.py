@@ -57,6 +57,7 @@ def test_the_posterior_mean_is_exact(name):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow_variants("sum", "any sign")
 @pytest.mark.parametrize("name", KERNELS)
 def test_draws_have_the_law_of_quadratic_forms(name, monkeypatch):
     r"""Var f'Af = 2 tr(ACAC) + 4 m'ACAm; on 27 points the draws leave nothing out."""
