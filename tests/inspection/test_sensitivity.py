@@ -42,6 +42,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow_variants("any sign-pair", "additive-pair", "matern-pair")
 @pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_functions_equal_brute_force(kernel, groups):
@@ -157,6 +158,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow_variants("callable-observational", "callable-observational-gaussian")
 @pytest.mark.parametrize("game", [None, "observational-gaussian", "observational"])
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_a_constant_feature_has_no_share(function, game):

@@ -31,6 +31,13 @@ KERNELS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def one_number_of_points(monkeypatch):
+    """Represent every function by as many points, so that programs are shared."""
+    for name, num in {"_FEWEST_POINTS": 150, "_MOST_POINTS": 150, "_CHECKED": 50}.items():
+        monkeypatch.setattr(function_indices, name, num)
+
+
 def posterior(kernel, x=X, y=Y):
     """Return the posterior of a regression."""
     inverse = np.linalg.inv(np.asarray(kernel.gram(x)) + NOISE * np.eye(len(x)))
@@ -46,6 +53,7 @@ def dense_law(process):
     return np.asarray(process.mean(GRID)), np.asarray(process.covariance(GRID, GRID))
 
 
+@pytest.mark.slow_variants("any sign")
 @pytest.mark.parametrize("name", ["rbf", "sum", "any sign"])
 def test_the_posterior_mean_is_exact(name):
     r"""E f'Af = m'Am + tr(AC)."""
@@ -59,11 +67,8 @@ def test_the_posterior_mean_is_exact(name):
 
 @pytest.mark.slow_variants("sum", "any sign")
 @pytest.mark.parametrize("name", KERNELS)
-def test_draws_have_the_law_of_quadratic_forms(name, monkeypatch):
+def test_draws_have_the_law_of_quadratic_forms(name):
     r"""Var f'Af = 2 tr(ACAC) + 4 m'ACAm; on 27 points the draws leave nothing out."""
-    monkeypatch.setattr(function_indices, "_LEFT_OUT", 1e-9)
-    monkeypatch.setattr(function_indices, "_LEFT_OUT_WITHOUT_MEAN", 1e-9)
-    monkeypatch.setattr(function_indices, "_MOST_POINTS", 200)
     process, num = posterior(KERNELS[name]), 4000
     mean, covariance = dense_law(process)
     scores = kpp.sensitivity(process, ROWS, relative=False, num_draws=num)
@@ -134,10 +139,11 @@ def test_indices_of_dependent_features_have_draws(fit):
 
 
 @pytest.mark.slow
-def test_intervals_hold_indices_of_functions_from_the_prior():
-    """With the hyperparameters known, 90 % intervals of all indices of 60 functions hold 84 to 96 %."""
+def test_intervals_hold_indices_of_functions_from_the_prior(monkeypatch):
+    """With the hyperparameters known, 90 % intervals of all indices of 40 functions hold 83 to 97 %."""
+    monkeypatch.undo()  # as many points as are needed
     rng, kernel, held, forms = np.random.default_rng(0), RBF(1.2), [], projections(5, 3)
-    for seed in range(60):
+    for seed in range(40):
         x, rows = rng.normal(size=(30, 3)), rng.normal(size=(5, 3))
         points = np.concatenate([x, all_combinations(rows, [(0,), (1,), (2,)]).reshape(-1, 3)])
         factor = np.linalg.cholesky(np.asarray(kernel.gram(points)) + 1e-8 * np.eye(len(points)))
@@ -146,6 +152,7 @@ def test_intervals_hold_indices_of_functions_from_the_prior():
         truth = indices_of_game(lambda kept, grid=grid: grid @ forms[kept] @ grid, 3)
         process = posterior(kernel, x, y)
         scores = kpp.sensitivity(process, rows, relative=False, num_draws=200, rng_key=jax.random.key(seed))
+        assert scores.dataset.attrs["variance_left_out"] < 0.06
         low, high = np.quantile(arrays(scores), [0.05, 0.95], axis=1)
         held.append((low <= truth) & (truth <= high))
-    assert 0.84 < np.mean(held) < 0.96
+    assert 0.83 < np.mean(held) < 0.97
