@@ -36,8 +36,9 @@ from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.runtime.batching import rows_that_fit
 from kpp.typing import AnyArray
 
-# The largest number of entries of the factors of a term at some rows, and of the products for some points.
-_MAX_FACTORS, _MAX_PRODUCTS = 2**24, 2**19
+# The largest number of entries of the factors of all terms at some rows, and of the products for some points, of which
+# there are at least so many: the factors are computed again for each block of points if they are not kept.
+_MAX_FACTORS, _MAX_PRODUCTS, _FEWEST_POINTS = 2**26, 2**19, 32
 
 #: The indices: the first axis of every array of indices.
 MEASURES = ("first_order", "total", "shapley")
@@ -75,12 +76,13 @@ def section_indices(
     coefficients, size = sections.coefficients, len(sections.coefficients)
     indices = np.zeros((3, coefficients.shape[1], players.num_players))
     moments = np.zeros((3, len(sections.moments), players.num_players))
-    tables = [_Table.of(term, rows, sections.points, players) for term in sections.kernel.product_terms()]
+    terms = sections.kernel.product_terms()
+    tables = [_Table.of(term, rows, sections.points, players, _MAX_FACTORS // len(terms)) for term in terms]
     for first, second in itertools.combinations_with_replacement(tables, 2):
         active = np.flatnonzero(first.varies & second.varies)
         if active.size == 0:  # terms that share no player are uncorrelated
             continue
-        step = rows_that_fit(size, active.size * size, _MAX_PRODUCTS)
+        step = max(_FEWEST_POINTS, rows_that_fit(size, active.size * size, _MAX_PRODUCTS))
         for start in range(0, size, step):
             # The matrices of a term with itself are symmetric: entries before the block count twice. Those of two terms
             # all count twice, because each pair comes once.
@@ -105,7 +107,7 @@ def prior_indices(kernel: AbstractKernel, rows: Float[AnyArray, "m d"], players:
     """
     total = np.zeros((3, players.num_players))
     for term in kernel.product_terms():
-        table = _Table.of(term, rows, rows, players)
+        table = _Table.of(term, rows, rows, players, _MAX_FACTORS)
         same, across = np.asarray(_own_factors(term, rows, players)).mean(axis=1), table.means.mean(axis=1)
         covariance = np.where(table.varies, same - across, 0.0)
         total += table.scale * _leave_one_out(covariance[:, None, None], across[:, None, None], 1.0)[..., 0, 0]
@@ -136,9 +138,10 @@ class _Table(NamedTuple):
     kept: np.ndarray | None
 
     @classmethod
-    def of(cls, term: AbstractProductKernel, rows: AnyArray, points: AnyArray, players: Players) -> _Table:
+    def of(cls, term: AbstractProductKernel, rows: AnyArray, points: AnyArray, players: Players, most: int) -> _Table:
+        """Compute the means of the factors, and keep the factors if they have at most a number of entries."""
         rows = np.asarray(rows)
-        size = rows_that_fit(len(rows), rows.shape[1] * len(points), _MAX_FACTORS)
+        size = rows_that_fit(len(rows), rows.shape[1] * len(points), most)
         chunks = [rows[start : start + size] for start in range(0, len(rows), size)]
         factors = _factors(term, chunks[0], points, players)
         sums, first = factors.sum(axis=1), factors[:, :1]
