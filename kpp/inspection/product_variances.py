@@ -15,7 +15,7 @@ the first-order index is :math:`q_j(0)`, the total index :math:`q_j(1)`, and the
 
 References:
     Sobol', Sensitivity estimates for nonlinear mathematical models, 1993;
-    Owen, Sobol' indices and Shapley value, 2014, theorem 1;
+    Owen, Sobol' indices and Shapley value, 2014;
     Durrande, Ginsbourger, Roustant and Carraro, ANOVA kernels and RKHS of zero mean functions, 2013.
 """
 

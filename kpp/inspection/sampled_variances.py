@@ -16,9 +16,9 @@ A grid that is too large is sampled. With two independent rows a and b, :math:`a
 where j joins in step k. The means m and m' of the two values on the right reduce the error and leave the expectations.
 
 References:
-    Owen, Sobol' indices and Shapley value, 2014, theorem 1;
+    Owen, Sobol' indices and Shapley value, 2014;
     Jansen, Analysis of variance designs for model output, 1999;
-    Goda, A simple algorithm for global sensitivity analysis with Shapley effects, 2021, algorithm 1.
+    Goda, A simple algorithm for global sensitivity analysis with Shapley effects, 2021.
 """
 
 from __future__ import annotations

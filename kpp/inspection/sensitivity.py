@@ -107,7 +107,7 @@ def sensitivity(
 
     References:
         Sobol', Sensitivity estimates for nonlinear mathematical models, 1993;
-        Homma and Saltelli, Importance measures in global sensitivity analysis, 1996, equation 8 (total indices);
+        Homma and Saltelli, Importance measures in global sensitivity analysis, 1996 (total indices);
         Owen, Sobol' indices and Shapley value, 2014;
         Oakley and O'Hagan, Probabilistic sensitivity analysis of complex models, 2004 (Gaussian processes).
     """

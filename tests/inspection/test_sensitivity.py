@@ -120,7 +120,7 @@ def dependent_rows(correlation):
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6, -0.8])
 def test_shapley_effects_of_dependent_gaussian_features(correlation):
-    """Owen and Prieur (2017), section 4.1: a linear function of two features, and here of an independent third one."""
+    """Owen and Prieur (2017): a linear function of two features, and here of an independent third one."""
     weights, rows = np.array([1.0, 2.0, -0.5]), dependent_rows(correlation)
     one, two = weights[:2]
     own = np.array([one**2, two**2])
