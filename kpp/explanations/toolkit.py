@@ -8,6 +8,7 @@ from kpp.explanations.law import LawOfDraws as LawOfDraws
 from kpp.explanations.named_functions import holds_named_function as holds_named_function
 from kpp.explanations.parts.export import load_shap as load_shap
 from kpp.explanations.parts.storage import marked as marked
+from kpp.explanations.parts.uncertainty import drawn_independently as drawn_independently
 from kpp.explanations.predictors import ReadPredictor as ReadPredictor
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved

@@ -21,22 +21,24 @@ def bar(
     probability: float = 0.9,
     kind: IntervalKind = "eti",
     max_features: int = 10,
+    independent: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Plot the mean absolute contribution of each feature.
+    r"""Plot the mean absolute contribution of each feature, :math:`I_j = \frac1p \sum_i |\phi_{ij}|`.
 
-    With draws the importance :math:`I_j = \frac1p \sum_i |\phi_{ij}|` is computed in each draw; the bar is its
-    posterior mean and the line its interval.
+    With draws the bar is the mean of its draws, and the line its interval. They have no bias, so the interval of a
+    feature without effect reaches 0; see `kpp.plots.toolkit.mean_absolute`.
 
     Args:
         values: Contributions, ([chain, draw,] instance, feature).
         probability: The probability of the intervals.
         kind: Their kind, "eti" or "hdi".
         max_features: How many rows; the last sums up the remaining features.
+        independent: Whether the draws of instances are independent, although their errors are not.
         ax: Where to draw; a new figure by default.
     """
     values = _parts.check_dims(values, "values", ("instance", "feature"))
-    importance = mean_absolute(values)
+    importance = mean_absolute(values, independent=independent)
     shown, rest = _parts.with_rest(importance_order(importance), max_features)
     names = _parts.names_of(values)
     labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
