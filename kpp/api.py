@@ -127,7 +127,9 @@ def read(
     return Reader(built, required, record, None if schema is None else schema.feature_names, names)
 
 
-def without_progress(explainer: str | AbstractExplainer, options: Mapping[str, Any]) -> dict[str, Any]:
+def without_progress(
+    explainer: str | AbstractExplainer | type[AbstractExplainer], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return options without progress bars of the explainer, unless they were asked for."""
     has_bars = isinstance(explainer, str) and "progress" in _Part.find("explainer", explainer).fields
     return {"progress": False, **options} if has_bars else dict(options)

@@ -95,7 +95,9 @@ class LossReduction(AbstractPointsExplainer):
         values[..., game.varying] = found.values
         arrays = {"values": values, "base_values": found.base, "predictions": found.full}
         arrays = {name: array.reshape((*draws, *array.shape[1:])) for name, array in arrays.items()}
-        return inputs.explanation(record, draws=axis > 0, **arrays)
+        # A loss has one output, whatever the predictor has: its names are not those of the losses.
+        unnamed = dataclasses.replace(inputs, function=len, predictor=None)
+        return unnamed.explanation(record, draws=axis > 0, **arrays)
 
 
 class Steps(NamedTuple):
@@ -195,19 +197,25 @@ def reductions(game: Game, steps: Steps, loss: Loss, y: Float[np.ndarray, " p"],
         num_targets: How many numbers are predicted for a row: draws times outputs.
     """
     operator, parts = steps.operator, []
-    empty, full = (int(np.flatnonzero(steps.coalitions.sum(axis=1) == n)[0]) for n in (0, game.num_players))
+    none, every = (int(np.flatnonzero(steps.coalitions.sum(axis=1) == n)[0]) for n in (0, game.num_players))
     size = even_size(len(y), rows_that_fit(len(y), len(steps.coalitions) * num_targets, _MAX_VALUES))
     for start in range(0, len(y), size):
         chosen = slice(start, start + size)
         part, targets, found = dataclasses.replace(game, x=game.x[chosen]), y[chosen], []
         for table in _tables(part, steps):
             losses = evaluate(loss, targets, table)
-            found.append(((operator @ losses).T, -losses[empty], -losses[full], losses.sum(axis=1)))
+            found.append(((operator @ losses).T, -losses[none], -losses[every], losses.sum(axis=1)))
         slopes = _slopes(steps, loss, targets, table) if len(found) == 1 else np.zeros((len(targets), 0))
         parts.append((*(np.stack(arrays) for arrays in zip(*found, strict=True)), slopes))
-    values, base, last, losses, slopes = zip(*parts, strict=True)
-    joined = (np.concatenate(arrays, axis=1) for arrays in (values, base, last))
-    return Reductions(*joined, np.concatenate(slopes), sum(losses).mean(axis=0) / len(y), steps)
+    values, base, full, losses, slopes = zip(*parts, strict=True)
+    return Reductions(
+        values=np.concatenate(values, axis=1),
+        base=np.concatenate(base, axis=1),
+        full=np.concatenate(full, axis=1),
+        slopes=np.concatenate(slopes),
+        mean_losses=np.sum(losses, axis=0).mean(axis=0) / len(y),
+        steps=steps,
+    )
 
 
 def _tables(game: Game, steps: Steps) -> Iterator[Float[np.ndarray, "c p *outputs"]]:
@@ -220,10 +228,10 @@ def _tables(game: Game, steps: Steps) -> Iterator[Float[np.ndarray, "c p *output
             yield np.asarray(values).T + np.asarray(draw.intercept)
         return
     table, num_draw_axes = game.table(steps.coalitions)
-    values = np.asarray(table)
-    values = values.reshape(*values.shape[:2], -1, *values.shape[2 + num_draw_axes :])
-    for draw in range(values.shape[2]):
-        yield values[:, :, draw]
+    found = np.asarray(table)
+    found = found.reshape(*found.shape[:2], -1, *found.shape[2 + num_draw_axes :])
+    for draw in range(found.shape[2]):
+        yield found[:, :, draw]
 
 
 def _whole_table(table: Float[Array, " c"]) -> Float[Array, " c"]:

@@ -51,7 +51,8 @@ def mean_absolute(values: xr.DataArray, *, independent: bool = False) -> xr.Data
     found = xr.Dataset({"plain": plain, "mean": abs(means).mean(rows), "error": abs(values - means).mean(rows)})
     found = found.compute()
     target = found["mean"]
-    sizes = np.linspace(0.0, 1.0, _SIZES) * (target + found["error"].max(draws)).expand_dims(size=_SIZES, axis=-1)
+    shares = xr.DataArray(np.linspace(0.0, 1.0, _SIZES), dims="size")
+    sizes = (target + found["error"].max(draws)) * shares
     direction = xr.where(target > 0, means / target.where(target > 0, 1.0), 0.0)
     estimates = [abs(sizes.isel(size=k) * direction + means - values).mean(rows) for k in range(_SIZES)]
     estimates = xr.concat(estimates, dim="size").compute()
