@@ -35,6 +35,9 @@ def draw_functions(
 
     Returns:
         The functions, with ``batch_shape`` (chain, draw).
+
+    Raises:
+        ValueError: If the posterior covariance is not positive definite, as may be in single precision.
     """
     single = not posterior.batch_shape
     points = jnp.concatenate([posterior.mean.points, jnp.asarray(_mixed_rows(rng_key, rows))])
@@ -56,6 +59,11 @@ def draw_functions(
     else:
         found = posterior.mean.map_draws(
             lambda mean, root, key: deviations(GPPosterior(mean, root), key[None])[0], posterior.root, keys
+        )
+    if not np.isfinite(np.asarray(found)).all():
+        raise ValueError(
+            f"`predictor` has a posterior covariance that is not positive definite in {found.dtype}; "
+            'call jax.config.update("jax_enable_x64", True) at the top of the program, and fit again'
         )
     mean = posterior.mean
     coefficients = jnp.broadcast_to(mean.coefficients, (*shape, mean.num_points))
