@@ -73,7 +73,7 @@ FUNCTION = Simulation("a given function", f"{LAW}; rows that are new to it.", RO
 SIMULATIONS = {
     "importance_fit": dataclasses.replace(
         FIT,
-        known="the prior of the lengthscales draws the effect of noise towards 0, so that the test rejects it less often.",
+        known="the prior draws the effect of noise towards 0, so that the test rejects it less often.",
     ),
     "importance_function": FUNCTION,
 }

@@ -12,8 +12,8 @@ import xarray as xr
 from kpp.explanations.toolkit import load_shap
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import one_of
-from kpp.plots import credible_interval, scores
-from kpp.plots.intervals import IntervalKind
+from kpp.plots import credible_interval
+from kpp.plots.toolkit import IntervalKind, scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

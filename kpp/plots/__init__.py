@@ -2,7 +2,6 @@
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.plots.attributions.bar import bar as bar
-from kpp.plots.attributions.bar import scores as scores
 from kpp.plots.attributions.beeswarm import beeswarm as beeswarm
 from kpp.plots.attributions.comparison import comparison as comparison
 from kpp.plots.attributions.interactions import interactions as interactions
