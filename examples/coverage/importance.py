@@ -67,9 +67,7 @@ def summary(found: kpp.inspection.FeatureScores, truth: np.ndarray) -> dict[str,
 
 
 SIMULATIONS = {
-    "importance_fit": Simulation(
-        "GPRegression by `kpp.Laplace`", f"{LAW}; the rows of the fit.", ROWS, measure_fit, 300
-    ),
+    "importance_fit": Simulation("GPRegression by `kpp.Laplace`", f"{LAW}; rows of the fit.", ROWS, measure_fit, 300),
     "importance_function": Simulation(
         "a given function", f"{LAW}; rows that are new to it.", ROWS, measure_function, 300
     ),
