@@ -71,7 +71,8 @@ def importance(
           otherwise the p value of the mean reduction at first order, which is 0 for noise. It is missing if draws hold
           only a part of the uncertainty, or if a predictor without draws has seen the rows.
         * ``rows``: "in sample" if the predictor has seen some of the rows, "new", or "not known".
-        * ``uncertainty``: what the draws hold; "rows only" for a predictor without draws.
+        * ``uncertainty``: what the draws hold of the function; "rows only" for a predictor without draws, and "draws of
+          the predictor" for a function that has its own, which are taken to hold all of it.
         * ``standard_errors``: of the importances, if orders were sampled.
 
     Raises:

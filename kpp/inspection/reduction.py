@@ -258,8 +258,8 @@ def _spread(numbers: np.ndarray, varying: np.ndarray, fill: float) -> list[float
 
 
 def _is_whole(record: dict[str, Any], draws: tuple[int, ...]) -> bool:
-    """Return whether draws hold the law of the function."""
-    return bool(draws) and record["uncertainty"] in ("full", "function only")
+    """Return whether draws hold the law of the function; a predictor that brings its own draws is believed."""
+    return bool(draws) and record["uncertainty"] in ("full", "function only", "draws of the predictor")
 
 
 def _function_of(inputs: Inputs, num_draws: int, rng_key: RngKey) -> tuple[Any, dict[str, Any]]:
@@ -275,7 +275,7 @@ def _function_of(inputs: Inputs, num_draws: int, rng_key: RngKey) -> tuple[Any, 
         return draw_functions(posterior, rng_key, rows, num_draws), record
     if isinstance(function, RKHSFunction):
         function = function.unfold()
-    return function, {"uncertainty": "full" if inputs.row_axis else "rows only"}
+    return function, {"uncertainty": "draws of the predictor" if inputs.row_axis else "rows only"}
 
 
 def _response_of(predictor: Any, rows: Float[np.ndarray, "p d"], num_draws: int) -> DrawFunction | None:

@@ -143,6 +143,17 @@ def test_a_fit_has_draws_of_the_function_and_of_the_rows(fit):
     assert kpp.importance(fit, x + 0.1, y, num_draws=2).dataset.attrs["rows"] == "new"
 
 
+def test_a_function_with_draws_is_explained_draw_by_draw():
+    slopes = np.array([[1.0, 0.5, 0.0], [2.0, -1.0, 0.1]])
+    function = kpp.DrawFunction(lambda x: slopes @ x.T, "draw")
+    found = kpp.importance(function, X, Y, background=BACKGROUND)
+    assert found.dataset.attrs["uncertainty"] == "draws of the predictor"
+    rows = found["importance_of_rows"].to_numpy()[0].reshape(2, -1, 3)[:, 0]
+    for slope, means in zip(slopes, rows, strict=True):
+        expected = loss_reductions(lambda x, b=slope: x @ b, lambda y, f: (y - f) ** 2, X, Y, BACKGROUND)
+        np.testing.assert_allclose(means, expected.mean(axis=0), rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.slow
 def test_classes_are_on_the_scale_of_probabilities(fit):
     _, x, y = fit
