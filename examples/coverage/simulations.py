@@ -26,6 +26,7 @@ KINDS = (
     "predictions",
     "shapley",
     "sensitivity",
+    "importance",
     "effects",
     "identified",
     "fusion",

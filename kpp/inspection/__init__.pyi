@@ -1,2 +1,3 @@
+from .importance import importance as importance
 from .scores import FeatureScores as FeatureScores
 from .sensitivity import sensitivity as sensitivity
