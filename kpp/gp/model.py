@@ -65,6 +65,11 @@ class AbstractGPModel(AbstractModel):
         """
         return _log_likelihood(self.posterior(sample, data), data)
 
+    @property
+    def observes_points(self) -> bool:
+        """Whether the observations belong to single points: whether the model keeps `log_likelihood` as it is here."""
+        return type(self).log_likelihood is AbstractGPModel.log_likelihood
+
     def held_out_mean(self, sample: Sample, data: Data) -> Array:
         r"""Return :math:`E[y_i \mid y_{-i}]` for every i, under one draw: the means of the laws of `log_likelihood`."""
         posterior = self.posterior(sample, data)

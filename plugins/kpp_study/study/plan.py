@@ -13,7 +13,7 @@ import scipy.special
 import xarray as xr
 
 from kpp.api import explain
-from kpp.calibration.certificate import WHOLE, Certificate, certify, check_certifiable
+from kpp.calibration.certifiable import check_certifiable
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
 from kpp.functionals import GPPosterior
@@ -79,21 +79,6 @@ class StudyPlan:
             study=self.config.source,
         )
         return explanation
-
-    def certify(self, fit: Fit, explanation: Explanation) -> Certificate:
-        """Measure the intervals; those of the predictions alone if the contributions lack a part of theirs."""
-        explainer = self.config.explainer
-        whole = explanation.attrs.get("uncertainty") in WHOLE and "draw" in explanation.values.dims
-        arguments: dict[str, Any] = explainer.arguments(self.background) if whole else {"explainer": None}
-        arguments["progress"] = self.progress  # of the certificate; the explainer shows none
-        return certify(
-            self.keys["certify"],
-            fit,
-            self.points,
-            data_sets=self.config.data_sets,
-            max_draws=explainer.max_draws,
-            **arguments,
-        )
 
 
 def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:

@@ -6,19 +6,21 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 import xarray as xr
 
-from kpp.gp import AbstractGPModel
 from kpp.inference import AbstractModel, Fit
 from kpp.priors import prior_sites
 from kpp.storage import arviz_data
 from kpp.typing import RngKey
 from kpp_study.report.contents import Loo
 from kpp_study.study.data import StudyData
+
+if TYPE_CHECKING:
+    from kpp.gp import AbstractGPModel
 
 # The smallest number of draws for which leave-one-out weights and predictive intervals are accurate enough.
 _ENOUGH_DRAWS = 100
@@ -109,9 +111,7 @@ def _r_squared(fit: Fit, data: StudyData, groups: Mapping[str, xr.Dataset]) -> f
 
     The mean given a draw of the hyperparameters is averaged with the smoothed importance weights of leave-one-out.
     """
-    model = fit.model
-    own = isinstance(model, AbstractGPModel) and type(model).log_likelihood is AbstractGPModel.log_likelihood
-    if not own:
+    if not fit.model.observes_points:
         return None
     center, scale = data.units.target_center, data.units.target_scale
     means = center + scale * np.asarray(fit.map_draws(_held_out_mean)).reshape(-1, data.y.size)
