@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned_process import ConditionedProcess, moments_in_blocks
+from kpp.gp.conditioned.process import ConditionedProcess, moments_in_blocks
 from kpp.gp.fields import replace_priors
-from kpp.gp.gaussian_laws import draw_joint
+from kpp.gp.laws.gaussian_laws import draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
 from kpp.priors import substitute
 from kpp.typing import Points, RngKey

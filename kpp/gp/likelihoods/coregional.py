@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.gp.laws.normal import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
-from kpp.gp.normal import LOG_TWO_PI
 from kpp.kernels import parameter
 from kpp.kernels.toolkit import check_positive
 from kpp.priors import leaf_shape

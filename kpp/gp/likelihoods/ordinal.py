@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from kpp.foundation.validation import as_targets, is_concrete, refuse_first
-from kpp.gp.expectations import deviation, expected_softplus
+from kpp.gp.integrals.expectations import deviation, expected_softplus
+from kpp.gp.integrals.links import Derivatives, expected_log_probability, softplus_derivatives
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
-from kpp.gp.links import Derivatives, expected_log_probability, softplus_derivatives
 from kpp.kernels import parameter
 from kpp.kernels.toolkit import check_positive
 from kpp.priors import leaf_shape

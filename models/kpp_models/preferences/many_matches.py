@@ -34,9 +34,9 @@ from kpp_models.preferences.data import (
     refuse_codes,
     resolve_names,
 )
-from kpp_models.preferences.pair_marginal import PairMarginal, has_evidence
-from kpp_models.preferences.pair_solver import PairSolver
-from kpp_models.tables.grid_search import Selection, put_values, search_grid
+from kpp_models.preferences.pairs.pair_marginal import PairMarginal, has_evidence
+from kpp_models.preferences.pairs.pair_solver import PairSolver
+from kpp_models.tables.machines.grid_search import Selection, put_values, search_grid
 
 Machine = TypeVar("Machine", bound="AbstractPreferenceMachine")
 

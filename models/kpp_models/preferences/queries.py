@@ -23,8 +23,8 @@ from kpp.runtime.batching import map_blocks
 from kpp.typing import AnyArray, Numbers, Points, RngKey
 from kpp_models.preferences.many_matches import AbstractPreferenceMachine
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
-from kpp_models.preferences.ranking_gp import RankingGP
-from kpp_models.preferences.ranking_laplace import normal_points
+from kpp_models.preferences.rankings.ranking_gp import RankingGP
+from kpp_models.preferences.rankings.ranking_laplace import normal_points
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -25,7 +25,7 @@ from kpp_study.scaffold.columns import (
 from kpp_study.scaffold.study_file import FULL, QUICK, StudyChoices, study_text
 from kpp_study.study.dialect import DROP, PLAIN, TableFormat, seen_dialect
 from kpp_study.study.errors import StudyError
-from kpp_study.study.files import check_columns, read_table
+from kpp_study.study.reading.files import check_columns, read_table
 
 _ALL = "all"
 # Rows are left out if columns lack at most this share of their values, and at most twice as many rows lack one.

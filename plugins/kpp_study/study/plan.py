@@ -23,11 +23,11 @@ from kpp.kernels import AbstractKernel
 from kpp.priors import prior_sites, substitute
 from kpp.storage import arviz_data
 from kpp.typing import RngKey
-from kpp_study.study.config import StudyConfig
-from kpp_study.study.data import StudyData
 from kpp_study.study.errors import StudyError, blame
-from kpp_study.study.kinds import read_data
-from kpp_study.study.section import Rows
+from kpp_study.study.reading.data import StudyData
+from kpp_study.study.reading.kinds import read_data
+from kpp_study.study.sections.config import StudyConfig
+from kpp_study.study.sections.section import Rows
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from kpp.inference import Fit
 from kpp.runtime.batching import progress_bar
 from kpp.storage import arviz_data, netcdf
 from kpp_study.report.render import render_report
-from kpp_study.study.config import StudyConfig
 from kpp_study.study.errors import blame
 from kpp_study.study.kept_fit import KeptFit, kept_fit
 from kpp_study.study.output import check_output, output_folder, versions
 from kpp_study.study.plan import StudyPlan, make_plan
+from kpp_study.study.reported.summary import report_contents
+from kpp_study.study.sections.config import StudyConfig
 from kpp_study.study.stages import Stages
 from kpp_study.study.study_fit import FIT_FILE, save_fit
-from kpp_study.study.summary import report_contents
 
 
 def run_study(

@@ -11,7 +11,11 @@ from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, GaussianLikelihood
 from kpp.kernels import RBF, Linear, Matern12, Matern52
-from kpp_models.treatments.derivatives import average_derivative_laws, average_response_derivatives, refuse_rough
+from kpp_models.treatments.averaging.derivatives import (
+    average_derivative_laws,
+    average_response_derivatives,
+    refuse_rough,
+)
 from oracles.programs import gram, moments
 
 RNG = np.random.default_rng(0)

@@ -21,7 +21,7 @@ from kpp_models.colliders.collider_ridge import ColliderRidge
 from kpp_models.colliders.estimators.regressions import Seed
 from kpp_models.colliders.estimators.rows import read_labelled, read_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
-from kpp_models.tables.ridge import KernelRidge
+from kpp_models.tables.machines.ridge import KernelRidge
 
 GRID = np.logspace(-6, 0, 9)  # regularizations
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # multiples of the lengthscales
