@@ -205,7 +205,7 @@ def certify(
     count(data_sets, "data_sets", 2)
     between(level, "level", 0, 1, ends=False)
     draw_key, run_key, prior_key = jax.random.split(rng_key, 3)
-    study = _Study(
+    study = _Repetition(
         dataclasses.replace(fit, inference=_quiet(fit.inference)),
         source,
         law == "prior",
@@ -252,7 +252,7 @@ class _Known:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Study:
+class _Repetition:
     """What is repeated for each data set.
 
     Args:
@@ -344,7 +344,7 @@ def _simulate(
     return _Truth(at_x, likelihood.draw(keys[1], at_x), y, known.posterior())
 
 
-def _run(study: _Study, level: float, data_sets: int, progress: bool) -> dict[str, np.ndarray]:
+def _run(study: _Repetition, level: float, data_sets: int, progress: bool) -> dict[str, np.ndarray]:
     """Return the shares of intervals that hold the truth, (data_sets,), by quantity."""
     found, seconds = [], 0.0
     threads, others = num_cores(), data_sets - 2
@@ -378,7 +378,7 @@ def _without_warnings() -> Iterator[None]:
         _LOGGER.setLevel(level)
 
 
-def _further(study: _Study, number: int) -> dict[str, np.ndarray]:
+def _further(study: _Repetition, number: int) -> dict[str, np.ndarray]:
     return study.positions(number + 2)
 
 

@@ -47,7 +47,7 @@ class Selection(Generic[Model]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Grid(Generic[Model]):
+class CandidateGrid(Generic[Model]):
     """All combinations of values for some leaves of a model of numbers, the entries.
 
     For each path of a leaf there are the values to try, (g,) or (g, *shape of the leaf).
@@ -57,7 +57,7 @@ class Grid(Generic[Model]):
     values: dict[str, Array]
 
     @classmethod
-    def read(cls, model: Model, grid: Mapping[str, Any]) -> Grid[Model]:
+    def read(cls, model: Model, grid: Mapping[str, Any]) -> CandidateGrid[Model]:
         """Read a grid; numbers are used for all entries of a leaf that is an array.
 
         Raises ValueError if a path does not lead to a leaf of the model, or values are missing, have the wrong shape,
@@ -143,7 +143,7 @@ def search_grid(
     The score takes one combination, which maps the paths of the grid to values, and returns a number, or NaN if there
     is none; `put_values` puts the values into the model.
     """
-    read = Grid.read(model, grid)
+    read = CandidateGrid.read(model, grid)
 
     def score_entry(rows: Mapping[str, Array]) -> np.ndarray:
         return np.asarray(score({path: column[0] for path, column in rows.items()}))[None]

@@ -25,7 +25,7 @@ from kpp.kernels import AbstractKernel
 from kpp.priors import leaf_paths
 from kpp.runtime.batching import call_in_chunks, progress_bar
 from kpp.typing import RngKey
-from kpp_models.tables.machines.grid_search import Grid, Selection
+from kpp_models.tables.machines.grid_search import CandidateGrid, Selection
 from kpp_models.tables.machines.landmark_statistics import Statistics, Whiteners
 from kpp_models.tables.machines.landmark_sums import sum_over_rows
 from kpp_models.tables.machines.row_blocks import RowBlocks, read_rows_and_targets
@@ -209,7 +209,7 @@ class AbstractLandmarkMachine(AbstractModule):
         chosen = dataclasses.replace(found.model, regularization=found.chosen["regularization"])
         return dataclasses.replace(found, model=chosen)
 
-    def _read_grid(self: Machine, grid: Mapping[str, Any]) -> tuple[Grid[Machine], tuple[float, ...] | None]:
+    def _read_grid(self: Machine, grid: Mapping[str, Any]) -> tuple[CandidateGrid[Machine], tuple[float, ...] | None]:
         """Return the grid of the kernel, and the values of the regularization if the grid has them."""
         other = [path for path in grid if path != "regularization" and not path.startswith("kernel.")]
         if other or not grid:
@@ -218,7 +218,7 @@ class AbstractLandmarkMachine(AbstractModule):
         values = _values(grid["regularization"]) if "regularization" in grid else None
         machine = self if values is None else dataclasses.replace(self, regularization=values)
         paths = {path: column for path, column in grid.items() if path != "regularization"}
-        return (Grid.read(machine, paths) if paths else Grid(machine, {})), values
+        return (CandidateGrid.read(machine, paths) if paths else CandidateGrid(machine, {})), values
 
     def _sample(self, rng_key: RngKey, x: object, y: object, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the points and targets of random rows; all rows if there are not more."""

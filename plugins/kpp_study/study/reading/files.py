@@ -57,7 +57,7 @@ def read_table(path: Path, key: str, dialect: TableFormat = PLAIN) -> pd.DataFra
     return table.astype(dict.fromkeys(objects, float))  # decimals of Parquet, for example
 
 
-def check_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: Path) -> None:
+def require_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: Path) -> None:
     """Raise StudyError unless a table has all of these columns."""
     columns = list(table.columns)
     for name in names:
@@ -65,7 +65,7 @@ def check_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: Pat
             raise StudyError(f"{key}: there is no column {name!r} in {path.name!r}; {did_you_mean(name, columns)}")
 
 
-def read_rows(path: Path, key: str, dialect: TableFormat, needed: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+def read_complete_rows(path: Path, key: str, dialect: TableFormat, needed: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """Read the complete rows of a file.
 
     Args:
@@ -79,7 +79,7 @@ def read_rows(path: Path, key: str, dialect: TableFormat, needed: Mapping[str, S
     """
     table = read_table(path, key, dialect)
     for name, columns in needed.items():
-        check_columns(table, columns, f"data.{name}", path)
+        require_columns(table, columns, f"data.{name}", path)
     return complete_rows(table, [column for columns in needed.values() for column in columns], key, path, dialect)
 
 
@@ -91,13 +91,13 @@ def read_with_features(
     These are those of the study file, or all columns that are not needed for something else.
 
     Raises:
-        StudyError: As `read_rows`, or if there are no features.
+        StudyError: As `read_complete_rows`, or if there are no features.
     """
     table = read_table(path, key, config.dialect)
     others = [column for columns in needed.values() for column in columns]
     features = [c for c in table.columns if c not in others] if config.features is None else list(config.features)
     for name, columns in {**needed, "features": features, "categorical": config.categorical}.items():
-        check_columns(table, columns, f"data.{name}", path)
+        require_columns(table, columns, f"data.{name}", path)
     if not features:
         raise StudyError(f"data.features: {path.name!r} has no column besides {', '.join(map(repr, others))}")
     return complete_rows(table, [*features, *others], key, path, config.dialect), features

@@ -15,7 +15,7 @@ from kpp.data.tables import Scales, read_points
 from kpp.preferences import Matches
 from kpp_study.study.errors import StudyError, blame
 from kpp_study.study.reading.data import StudyData, read_data_columns
-from kpp_study.study.reading.files import complete_rows, read_rows, read_with_features
+from kpp_study.study.reading.files import complete_rows, read_complete_rows, read_with_features
 from kpp_study.study.sections.data_config import BagFiles, DataConfig, EffectFiles, GraphFiles, MatchFiles
 
 
@@ -42,7 +42,7 @@ def _read_with_graph(config: DataConfig) -> StudyData:
     if files.unlabelled is None:
         return data
     names = list(data.units.schema.feature_names)
-    table = read_rows(files.unlabelled, "data.unlabelled", config.dialect, {"unlabelled": names})
+    table = read_complete_rows(files.unlabelled, "data.unlabelled", config.dialect, {"unlabelled": names})
     with blame("data.unlabelled"):
         return dataclasses.replace(data, options={"unlabelled": data.units.points(table[names])})
 
@@ -54,9 +54,9 @@ def _read_bags(config: DataConfig) -> StudyData:
     covariates = list(files.covariates or ())
     of_targets = {"covariates": covariates, "target": [config.target]}
     of_bags = {"bag": [files.bag], **(of_targets if files.targets is None else {"covariates": covariates})}
-    bags = targets = read_rows(files.bags, "data.bags", config.dialect, of_bags)
+    bags = targets = read_complete_rows(files.bags, "data.bags", config.dialect, of_bags)
     if files.targets is not None:
-        targets = read_rows(files.targets, "data.targets", config.dialect, of_targets)
+        targets = read_complete_rows(files.targets, "data.targets", config.dialect, of_targets)
     data = read_data_columns(config, points[features], targets[config.target])
     with blame("[data]"):
         places, options = None, {}
@@ -74,7 +74,7 @@ def _read_matches(config: DataConfig) -> StudyData:
     items, features = read_with_features(config, files.items, "data.items", {"item": [files.item]})
     named = {"winner": [files.winner], "loser": [files.loser], "contexts": list(files.contexts)}
     named |= {"tie": [files.tie]} if files.tie is not None else {}
-    matches = read_rows(config.path, "data.path", config.dialect, named)
+    matches = read_complete_rows(config.path, "data.path", config.dialect, named)
     data = read_data_columns(dataclasses.replace(config, target="the first item wins"), items[features], None)
     with blame("[data]"):
         training = Matches.from_tables(
@@ -110,7 +110,7 @@ def _read_effects(config: DataConfig) -> StudyData:
     needed = {"outcome": outcome, "adjusting": list(files.adjusting or ())}
     trial, features = read_with_features(config, config.path, "data.path", needed)
     of_targets = {"outcome": outcome, "target": [config.target]}
-    known = read_rows(files.targets, "data.targets", config.dialect, of_targets)
+    known = read_complete_rows(files.targets, "data.targets", config.dialect, of_targets)
     adjusting = _choose_adjusting(files, features, list(trial.columns))
     trial = complete_rows(trial, adjusting, "data.path", config.path, config.dialect)
     data = read_data_columns(config, trial[features], known[config.target])

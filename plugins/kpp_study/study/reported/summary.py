@@ -13,7 +13,7 @@ from kpp.explanations import Explanation
 from kpp.inference import Fit
 from kpp.typing import RngKey
 from kpp_study.report import sentences
-from kpp_study.report.contents import Column, DataSummary, ReportContents
+from kpp_study.report.contents import ColumnSummary, DataSummary, ReportContents
 from kpp_study.report.rows import LATENT, Predicted
 from kpp_study.study.output import versions
 from kpp_study.study.reading.data import StudyData
@@ -183,14 +183,14 @@ def _provenance(
     return entries
 
 
-def _column(data: StudyData, index: int) -> Column:
+def _column(data: StudyData, index: int) -> ColumnSummary:
     schema, values = data.units.schema, data.x[:, index]
     name = schema.feature_names[index]
     numbers = {"mean": values.mean(), "sd": values.std(), "low": values.min(), "high": values.max()}
     levels = schema.levels.get(name, ())
     counts = [f"{level} ({int((values == code).sum())})" for code, level in enumerate(levels)]
     shown = ", ".join(counts[:12]) + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")
-    return Column(name, **{key: float(value) for key, value in numbers.items()}, levels=shown)
+    return ColumnSummary(name, **{key: float(value) for key, value in numbers.items()}, levels=shown)
 
 
 def _scaling_sentence(data: StudyData) -> str:
