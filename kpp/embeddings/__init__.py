@@ -15,11 +15,11 @@ from kpp.embeddings.means.bayesian import BayesianConditionalMeanEmbedding as Ba
 from kpp.embeddings.means.conditional import AbstractRegressionEmbedding as AbstractRegressionEmbedding
 from kpp.embeddings.means.conditional import ConditionalMeanEmbedding as ConditionalMeanEmbedding
 from kpp.embeddings.means.deconditional import DeconditionalMeanEmbedding as DeconditionalMeanEmbedding
+from kpp.embeddings.means.embedded import Embedded as Embedded
+from kpp.embeddings.means.embedded import bayesian_quadrature as bayesian_quadrature
 from kpp.embeddings.means.embedding import AbstractEmbedding as AbstractEmbedding
 from kpp.embeddings.means.embedding import AbstractEmpiricalEmbedding as AbstractEmpiricalEmbedding
 from kpp.embeddings.means.mean import MeanEmbedding as MeanEmbedding
-from kpp.embeddings.means.quadrature_posterior import QuadraturePosterior as QuadraturePosterior
-from kpp.embeddings.means.quadrature_posterior import bayesian_quadrature as bayesian_quadrature
 from kpp.embeddings.means.quantiles import interventional_cdf as interventional_cdf
 from kpp.embeddings.means.quantiles import interventional_quantiles as interventional_quantiles
 from kpp.embeddings.means.regularization import select_regularization as select_regularization

@@ -8,16 +8,20 @@ root and the mean, so that covariances of functionals of f, such as Shapley valu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from kpp.foundation.arguments import guard_exports
+from kpp.functionals.law import FunctionalLaw
 from kpp.functions import RKHSFunction
 from kpp.typing import Points
+
+if TYPE_CHECKING:
+    from kpp.functionals.functional import AbstractFunctional
 
 
 class GPPosterior(eqx.Module):
@@ -60,6 +64,23 @@ class GPPosterior(eqx.Module):
     def batch_shape(self) -> tuple[int, ...]:
         """The shape of the draws: () for one posterior, (chain, draw) for one per draw of the hyperparameters."""
         return self.mean.batch_shape
+
+    def of(self, functional: AbstractFunctional) -> FunctionalLaw:
+        r"""Return the joint law of linear functionals of f, given the hyperparameters.
+
+        .. math:: L f \sim N\bigl(L \mu,\; L k L^\top - (L k_X R)(L k_X R)^\top\bigr)
+
+        Args:
+            functional: The functional L, of q numbers.
+
+        Returns:
+            Means (*batch_shape, q) and covariances (*batch_shape, q, q).
+
+        Raises:
+            ValueError: If the numbers are not defined for the functions of the kernel.
+        """
+        functional.check_space(self.mean)
+        return _law(self, functional)
 
     @property
     def whitened(self) -> RKHSFunction:
@@ -104,18 +125,34 @@ class GPPosterior(eqx.Module):
         """Return the posterior of one draw."""
         return GPPosterior(self.mean.at_draw(position), jnp.asarray(np.asarray(self.root)[position]))
 
-    def map_draws(self, f: Callable[[GPPosterior], Any], *, batch_size: int | None = None) -> Any:
+    def map_draws(self, f: Callable[..., Any], *others: PyTree, batch_size: int | None = None) -> Any:
         """Apply a function of one posterior to the posteriors of all draws.
 
         Args:
-            f: A function of a `GPPosterior` with ``batch_shape`` () that returns a pytree of arrays. It must be
-                traceable by JAX.
+            f: A function of a `GPPosterior` with ``batch_shape`` () and the entries of `others` for the same draw. It
+                returns a pytree of arrays and must be traceable by JAX.
+            *others: Pytrees of arrays led by ``batch_shape``.
             batch_size: How many draws are worked on at once; one after another by default.
 
         Returns:
             The results of `f`, each array led by ``batch_shape``.
         """
-        return self.mean.map_draws(lambda mean, root: f(GPPosterior(mean, root)), self.root, batch_size=batch_size)
+
+        def of_draw(mean: RKHSFunction, root: Array, *further: PyTree) -> Any:
+            return f(GPPosterior(mean, root), *further)
+
+        return self.mean.map_draws(of_draw, self.root, *others, batch_size=batch_size)
+
+
+@eqx.filter_jit
+def _law(posterior: GPPosterior, functional: AbstractFunctional) -> FunctionalLaw:
+    def of_draw(draw: GPPosterior) -> FunctionalLaw:
+        reduced = functional.apply(draw.whitened)
+        prior = functional.prior_covariance(draw.mean.kernel)
+        covariance = prior - jnp.matmul(reduced, reduced.T, precision="highest")
+        return FunctionalLaw(functional.apply(draw.mean), (covariance + covariance.T) / 2)
+
+    return posterior.map_draws(of_draw)
 
 
 guard_exports(globals())

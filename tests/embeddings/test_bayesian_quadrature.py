@@ -135,5 +135,5 @@ def test_an_embedding_of_landmarks_needs_the_kernel():
     found = quadrature(gp_posterior(), Landmarks(RBF(LENGTHSCALE), jnp.asarray(Z)))
     np.testing.assert_allclose(found.covariance, by_hand(Z, np.full((9, 1), 1 / 9))[1], rtol=1e-10)
     for other in (RBF(0.7), Matern52(LENGTHSCALE)):
-        with pytest.raises(ValueError, match="`embedding` must have the kernel of `posterior` for Landmarks"):
+        with pytest.raises(ValueError, match="`embedding` must have the kernel of the function for Landmarks"):
             bayesian_quadrature(gp_posterior(), Landmarks(other, jnp.asarray(Z)))
