@@ -69,7 +69,7 @@ def quadrature_interactions(
 
 def _nodes(num_players: int, taylor: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes and weights, which hold the factor 2 (1 - t) of the Shapley-Taylor index."""
-    nodes, weights = gauss_legendre(max(1, (num_players + taylor) // 2))
+    nodes, weights = gauss_legendre(max(1, (num_players + taylor) // 2))  # exact up to the degree g - 2 (+ 1)
     return nodes, weights * 2 * (1 - nodes) if taylor else weights
 
 
@@ -102,6 +102,7 @@ def _by_ratios(nodes: tuple[np.ndarray, np.ndarray]) -> Callable[..., Float[Arra
     def interactions(present: Array, absent: Array, weights: Array, coefficients: Array) -> Array:
         def of_point(factors: Array) -> Array:
             sums = absent + factors[:, None]
+            # Where both are 0, so is `scale`.
             ratio = jnp.where(sums > 0, (absent - factors[:, None]) / sums, 0.0).reshape(absent.shape[0], -1)
             scale = 4 * weights[:, None] * jnp.prod(sums / 2, axis=0)
             scale = (scale[None] * coefficients.T[:, None]).reshape(coefficients.shape[1], -1)

@@ -145,7 +145,7 @@ def condition(
 
         def held_out() -> tuple[Array, Array]:
             predicted, variance = leave_one_out_by_factor(residual, factor)
-            return at_points + predicted, variance - noise
+            return at_points + predicted, variance - noise  # of the latent value, which has no noise
 
         coefficients = linalg.cho_solve(factor, residual)
 
@@ -182,7 +182,7 @@ def condition_by_inducing(
     at_observations = jnp.asarray(evaluate_mean(mean, points))
     system, weights, coefficients = fit_features(features, likelihood, at_observations)
     values, vectors = jnp.linalg.eigh(features.T @ (system.multiplicity[:, None] * features))
-    values = jnp.maximum(values, 0.0)
+    values = jnp.maximum(values, 0.0)  # rounding may make eigenvalues negative
     known = (vectors * jnp.sqrt(values / (values + system.ridge))[None]).T
 
     def held_out() -> tuple[Array, Array]:
@@ -247,7 +247,7 @@ def _law_at_observations(
     """
     variances = jnp.broadcast_to(noise, y.shape)
     reduction = variances[:, None] * linalg.cho_inverse(factor) * variances[None]
-    covariance = linalg.add_diagonal(-reduction, variances)
+    covariance = linalg.add_diagonal(-reduction, variances)  # K - K C^-1 K = D - D C^-1 D, for C = K + D
     return LatentPredictive(y - variances * coefficients, jnp.maximum(jnp.diagonal(covariance), 0.0), covariance)
 
 

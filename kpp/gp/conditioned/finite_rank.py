@@ -84,6 +84,7 @@ class FeatureGP(eqx.Module):
         features, rows = self.system.features, self.system.multiplicity
         weighted = rows[:, None] * features
         values, vectors = jnp.linalg.eigh(features.T @ weighted)
+        # The threshold of numpy.linalg.matrix_rank.
         known = values > values.shape[0] * jnp.finfo(values.dtype).eps * values[-1]
         positive = jnp.where(known, values, 1.0)
         scale = jnp.where(known, 1 / jnp.sqrt(positive * (positive + self.system.ridge)), 0.0)
@@ -99,7 +100,7 @@ def few_features(kernel: AbstractKernel, x: Points, noise_variance: Leaf = 1.0) 
         noise_variance: The variance of the noise, a number or (n,), for Gaussian observations; where there is no noise,
             the features do not determine the process.
     """
-    found = jax.eval_shape(lambda points: kernel.finite_features(points), x)
+    found = jax.eval_shape(lambda points: kernel.finite_features(points), x)  # the shape decides: nothing is computed
     if found is None or found.shape[1] >= found.shape[0]:
         return None
     without_noise = is_concrete(noise_variance) and bool(np.any(np.asarray(noise_variance) == 0))
@@ -140,6 +141,7 @@ def fit_features(
         weights, coefficients, curvature = feature_posterior(likelihood, features, mean)
         return linalg.FeatureRidge.create(features, 1.0, curvature), weights, coefficients
     noise, residual = likelihood.variances, likelihood.y - mean
+    # Variances of their own enter as multiplicities 1 / D, with c = 1.
     ridge, rows = (noise, None) if noise.ndim == 0 else (jnp.ones((), noise.dtype), 1 / noise)
     system = linalg.FeatureRidge.create(features, ridge, rows)
     weights = linalg.cho_solve(system.factor, features.T @ (system.multiplicity * residual))

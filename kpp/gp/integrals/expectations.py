@@ -27,9 +27,9 @@ _COARSE, _FINE = np.linspace(0.0, 1.0, 257), np.linspace(0.0, 1.0, 513)
 _NEGLIGIBLE = 40.0  # a log density this much below the largest does not count
 _BISECTIONS = 60  # 2**-60 of the first interval: below the rounding error of float64
 # For the logistic variable, and for the exponential one by its logarithm.
-_LOGISTIC, _STEP = np.linspace(-45.0, 45.0, 181, retstep=True)
+_LOGISTIC, _STEP = np.linspace(-45.0, 45.0, 181, retstep=True)  # exp(-45) = 3e-20 is left out
 _LOGISTIC_WEIGHTS = _STEP / (4.0 * np.cosh(_LOGISTIC / 2.0) ** 2)
-_LOG_EXPONENTIAL, _STEP = np.linspace(-60.0, 5.0, 241, retstep=True)
+_LOG_EXPONENTIAL, _STEP = np.linspace(-60.0, 5.0, 241, retstep=True)  # exp(-60) and exp(-exp(5)) are left out
 _EXPONENTIAL = np.exp(_LOG_EXPONENTIAL)
 _EXPONENTIAL_WEIGHTS = _STEP * np.exp(-_EXPONENTIAL)
 _WIDE = np.linspace(-1.0, 1.0, 161)  # for functions that bend near 0 only
@@ -146,7 +146,7 @@ def expected_log_ndtr(mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n
     smooth = (scale < 1.0) | (jnp.abs(mean) > 4.0 * scale)
     small = expectation(log_ndtr, mean, jnp.where(smooth, scale, 1.0) ** 2)
     center, width = jnp.where(smooth, 0.0, mean), jnp.where(smooth, 1.0, scale)
-    reach = jnp.arcsinh(jnp.abs(center) + 10.0 * width)
+    reach = jnp.arcsinh(jnp.abs(center) + 10.0 * width)  # beyond, the density is below exp(-50)
 
     def term(position: Array) -> Array:
         g = jnp.sinh(reach * position)
@@ -182,6 +182,7 @@ def log_mixture_of_noises(
     # The log of the normal density rises at most by r^2 / 8 v for each unit of l, so that no peak lies beyond.
     square = jnp.maximum(residual**2, jnp.finfo(scale.dtype).tiny)
     highest = jnp.minimum((jnp.log(square) - center) / scale, scale * square / (8.0 * variance))
+    # 9 standard deviations beyond the outermost peaks leave out a factor of exp(-40).
     nodes, values = over(-0.5 * scale - 9.0, jnp.maximum(highest, 0.0) + 9.0, _COARSE)
     kept = values > jnp.max(values, axis=0, keepdims=True) - _NEGLIGIBLE
     step = nodes[1] - nodes[0]

@@ -23,7 +23,7 @@ LINKS = ("logit", "probit")
 # Trapezoidal rules converge geometrically for analytic integrands that vanish at both ends. `_LATENT` integrates over
 # the latent variable, in standard deviations, `_LOGISTIC` over the logistic distribution; they share the range of
 # deviations.
-_LATENT = np.linspace(-9.0, 14.0, 193)
+_LATENT = np.linspace(-9.0, 14.0, 193)  # the sigmoid moves the peak up by at most the deviation, 5
 _LOGISTIC = np.linspace(-60.0, 60.0, 241)
 _LARGE_DEVIATION = 5.0  # above this standard deviation, integrate over the logistic variable
 
@@ -58,9 +58,10 @@ def derivatives(link: Link, y: Float[AnyArray, " n"], f: Float[AnyArray, " n"]) 
     """
     sign = 2.0 * jnp.asarray(y) - 1.0
     if link == "logit":
+        # Labels differ by a linear term: log(1 - p) = log p - f.
         return softplus_derivatives(f)._replace(gradient=sign * jax.nn.sigmoid(-sign * f))
     margin = sign * f
-    ratio = jnp.exp(-0.5 * (margin**2 + LOG_TWO_PI) - log_ndtr(margin))
+    ratio = jnp.exp(-0.5 * (margin**2 + LOG_TWO_PI) - log_ndtr(margin))  # by logs: both parts underflow far below 0
     third = ratio * ((2.0 * ratio + margin) * (ratio + margin) - 1.0)
     return Derivatives(sign * ratio, ratio * (ratio + margin), sign * third)
 
@@ -69,7 +70,7 @@ def softplus_derivatives(f: Float[AnyArray, "*n"]) -> Derivatives:
     r"""Return the derivatives of :math:`-\log(1 + e^f)`, elementwise, in the form of `Derivatives`."""
     chance = jax.nn.sigmoid(f)
     curvature = chance * jax.nn.sigmoid(-f)
-    return Derivatives(-chance, curvature, curvature * jnp.tanh(f / 2.0))
+    return Derivatives(-chance, curvature, curvature * jnp.tanh(f / 2.0))  # tanh(f / 2) = 2 p - 1
 
 
 def expected_log_probability(

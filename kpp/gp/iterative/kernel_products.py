@@ -32,7 +32,7 @@ def kernel_product(kernel: AbstractKernel, points: Points, columns: Float[Array,
     @jax.checkpoint  # otherwise derivatives would keep all tiles
     def multiply_tile(i: Array, j: Array) -> tuple[Array, Array]:
         tile = kernel(block(i), block(j))
-        return tile @ parts[j], jnp.where(i == j, 0.0, tile.T @ parts[i])
+        return tile @ parts[j], jnp.where(i == j, 0.0, tile.T @ parts[i])  # a tile on the diagonal counts once
 
     def add_tile(total: Array, pair: tuple[Array, ...]) -> tuple[Array, None]:
         i, j = pair

@@ -103,7 +103,7 @@ class IterativeGP(eqx.Module):
         """Return the law with its covariance; the systems of all points are solved together."""
         mean, white, solved = self._solve(x)
         covariance = self.kernel.gram(x) - white.T @ solved
-        covariance = 0.5 * (covariance + covariance.T)
+        covariance = 0.5 * (covariance + covariance.T)  # solutions up to a tolerance are not symmetric
         return LatentPredictive(mean, jnp.maximum(jnp.diagonal(covariance), 0.0), covariance)
 
     def function(self) -> RKHSFunction:

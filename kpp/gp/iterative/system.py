@@ -79,6 +79,7 @@ class IterativeSettings(eqx.Module):
     def probes(self, num_rows: int, dtype: Any) -> Float[Array, "n k"]:
         """Return the random vectors, whose entries are 1 or -1."""
         key = jax.random.fold_in(jax.random.key(self.seed), 0)
+        # Among independent probes, signs have the smallest variance (Hutchinson, 1990).
         return jax.random.rademacher(key, (num_rows * self.num_probes,), dtype).reshape(num_rows, self.num_probes)
 
     def landmarks(self, points: Points) -> Points:
@@ -230,7 +231,7 @@ def _solutions(
     system: IterativeSystem, nodes: Float[Array, " j"], probes: Float[Array, "n k"], white: Float[Array, "n 1"]
 ) -> Float[Array, "n c"]:
     r"""Return :math:`B_t^{-1} w` for all nodes and probes, then :math:`A^{-1} b`."""
-    shifts = jnp.append((1 - nodes) / nodes, 0.0)
+    shifts = jnp.append((1 - nodes) / nodes, 0.0)  # B_t / t = A + ((1 - t) / t) I
     found = linalg.conjugate_gradients(
         system.multiply,
         jnp.concatenate([probes, white], axis=1),

@@ -77,6 +77,7 @@ def anneal(
         u, value, log_weight = state
         key, before, after = item
         u, value_after = elliptical_slice_step(key, lambda at: after * log_ratio(at), u, after * value)
+        # Never 0 / 0: only the first `before` is 0, and no `after`.
         return (u, value_after / after, log_weight + (after - before) * value), None
 
     start = jax.random.normal(start_key, (size,), dtype)
@@ -107,6 +108,7 @@ def elliptical_slice_step(
 
     def shrink(state: tuple) -> tuple:
         angle, low, high, _, count = state
+        # Toward 0, the angle of u, which is inside.
         low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
         new = jax.random.uniform(jax.random.fold_in(loop_key, count), (), u.dtype, low, high)
         return new, low, high, log_ratio(at(new)), count + 1
@@ -114,4 +116,5 @@ def elliptical_slice_step(
     first = (angle, angle - 2.0 * jnp.pi, angle, log_ratio(at(angle)), jnp.asarray(0))
     angle, _, _, found, _ = jax.lax.while_loop(outside, shrink, first)
     inside = found > height
+    # U stays if the bracket ended before a point was inside.
     return jnp.where(inside, at(angle), u), jnp.where(inside, found, value)

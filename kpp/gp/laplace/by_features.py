@@ -59,6 +59,7 @@ def feature_mode(
     def step(weights: Array) -> tuple[Array, Array]:
         latent = features @ weights + mean
         gradient, curvature, _ = likelihood.derivatives(latent)
+        # M is the negated Hessian, the right side the slope.
         direction = linalg.cho_solve(_factor(features, curvature), features.T @ gradient - weights)
         move = features @ direction
 

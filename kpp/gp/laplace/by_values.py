@@ -131,6 +131,7 @@ def _laplace_log_evidence_jvp(primals: tuple, tangents: tuple) -> tuple[Array, A
     slope = 0.5 * variance * posterior.derivatives.third
     shift = slope - precision @ (covariance @ slope)
     moved = jnp.outer(shift, a)
+    # DK is symmetric, so the symmetric part of u a^T is enough.
     gradient = 0.5 * (jnp.outer(a, a) - precision + moved + moved.T)
     tangent = jnp.sum(gradient * d_covariance) + jnp.sum((a + shift) * d_mean)
 
@@ -214,6 +215,7 @@ def _newton_step(
     gradient, curvature, _ = posterior.derivatives
     root = _root(curvature)
     b = curvature * (posterior.mode - mean) + gradient
+    # Algorithm 3.1: the full step goes to b - R K b.
     direction = b - root * linalg.cho_solve(posterior.factor, root * (covariance @ b)) - a
     move = covariance @ direction
 

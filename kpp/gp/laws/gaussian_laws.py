@@ -94,7 +94,7 @@ def student_t_loo_by_factor(
     mean, variance = leave_one_out_by_factor(residual, factor)
     squares = (residual - mean) ** 2 / variance
     total = jnp.sum(linalg.solve_lower(factor, residual) ** 2)
-    degrees = degrees_of_freedom + residual.shape[0] - 1
+    degrees = degrees_of_freedom + residual.shape[0] - 1  # given n - 1 numbers, a Student-t law has n - 1 degrees more
     # Rounding must not make the squared distance of the other observations negative.
     spread = degrees_of_freedom + jnp.maximum(total - squares, 0.0)
     normalizer = gammaln((degrees + 1) / 2) - gammaln(degrees / 2) - 0.5 * jnp.log(jnp.pi * spread * variance)

@@ -135,5 +135,5 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
 
     def _expected(self, center: Float[Array, "n outputs"], variance: AnyArray | float) -> Float[Array, " n"]:
         known, noise = ~jnp.isnan(self.y), self._noise[None]
-        squares = jnp.square(jnp.where(known, self.y - center, 0.0)) + variance
+        squares = jnp.square(jnp.where(known, self.y - center, 0.0)) + variance  # NaN here would reach the gradient
         return -0.5 * jnp.sum(jnp.where(known, LOG_TWO_PI + jnp.log(noise) + squares / noise, 0.0), axis=1)

@@ -153,6 +153,7 @@ class NegativeBinomialLikelihood(AbstractCountLikelihood):
         """Draw counts at an exposure of 1: Poisson's law with a rate of Gamma's."""
         first, second = jax.random.split(rng_key)
         f = jnp.asarray(f)
+        # The numbers themselves underflow for small concentrations.
         gamma = jax.random.loggamma(first, self.concentration, f.shape, f.dtype)
         return _draw_counts(second, f + gamma - jnp.log(self.concentration))
 

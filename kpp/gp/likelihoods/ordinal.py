@@ -103,7 +103,7 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
     @property
     def _log_width(self) -> Float[Array, " n"]:
         lower, upper = self._ends()
-        return jnp.log(-jnp.expm1(lower - upper))
+        return jnp.log(-jnp.expm1(lower - upper))  # log(1 - exp(a - b)), which is 0 at the infinite ends
 
     def _ends(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the cutpoints below and above each observed level, infinite at the ends."""

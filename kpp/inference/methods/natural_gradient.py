@@ -290,6 +290,7 @@ def _bound(
 def _variances(features: Float[Array, "b w"], covariance: Float[Array, "w w"]) -> Float[Array, " b"]:
     r"""Return :math:`\phi_i^\top S \phi_i`; one product with S serves for the values and for the derivative."""
     fixed = jax.lax.stop_gradient(features)
+    # With `fixed` constant, the derivative is 2 S phi, that of the quadratic form.
     return jnp.maximum(jnp.sum((2.0 * features - fixed) * (fixed @ covariance), axis=1), 0.0)
 
 

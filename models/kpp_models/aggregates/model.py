@@ -435,6 +435,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             return moments(jnp.arange(count))
         assert self.minibatch is not None  # offsets are there only with a minibatch
         size = min(self.minibatch, count)
+        # The last block is filled up with the last target.
         blocks = jnp.minimum(jnp.arange(-(-count // size) * size), count - 1).reshape(-1, size)
         mean, variance = jax.lax.map(moments, blocks)
         return mean.ravel()[:count], variance.ravel()[:count]
