@@ -402,7 +402,7 @@ def _direction(
     """
     chance = jax.nn.sigmoid(latent)
     residual = wins - counts * chance - coefficients
-    root = jnp.sqrt(counts * chance * jax.nn.sigmoid(-latent))
+    root = jnp.sqrt(counts * chance * jax.nn.sigmoid(-latent))  # 1 - chance would lose digits
     return residual - root * solver.solve(root, root * solver.multiply(residual), _NEWTON_RESIDUAL)
 
 

@@ -151,6 +151,7 @@ class _Problem(NamedTuple):
         """Return the objective to minimize, and its gradient."""
         values = self.unpack(vector)
         value, slopes = _loss(values, self.fixed, self.boundary, self.data, self.method)
+        # In logarithms: d / d log p = p d / dp.
         gradient = np.concatenate([np.ravel(values[name] * slopes[name]) for name in self.typical])
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return _HUGE, np.zeros_like(vector)

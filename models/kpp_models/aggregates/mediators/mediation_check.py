@@ -195,6 +195,7 @@ def _least_error(kernel: AbstractKernel, covariates: Array, ridges: Array, momen
 
 
 def _held_out_errors(inverse: Float[Array, "N N"], moments: Float[Array, "N N"]) -> Float[Array, " N"]:
+    # Residuals without refits: (C^-1 M C^-1)_ii over the square of (C^-1)_ii.
     return jnp.sum(inverse * (inverse @ moments), axis=1) / jnp.square(jnp.diagonal(inverse))
 
 

@@ -106,6 +106,7 @@ def _draw_by_factor(
     if has_utility:
         utility = factor @ jax.random.normal(key, (size,), factor.dtype)
         return utility[function.pairs[:, 0]] - utility[function.pairs[:, 1]]
+    # A skew S of normal numbers gives a^T S b the generalized preferential kernel.
     upper = jnp.triu(jax.random.normal(key, (size, size), factor.dtype), 1)
     return entries_at_pairs(factor @ (upper - upper.T), factor, function.pairs)
 

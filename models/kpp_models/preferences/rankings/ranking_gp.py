@@ -178,8 +178,9 @@ class RankingGP(AbstractGPModel):
         """Draw one new ranking of p items; return the rank of each, 1 for the best."""
         first, second = jax.random.split(rng_key)
         utilities = self.draw_latent(first, sample, data, x)
+        # With Gumbel's noise the order has the law of Plackett and Luce.
         noisy = utilities + jax.random.gumbel(second, utilities.shape, utilities.dtype)
-        return 1.0 + jnp.argsort(jnp.argsort(-noisy)).astype(noisy.dtype)
+        return 1.0 + jnp.argsort(jnp.argsort(-noisy)).astype(noisy.dtype)  # the inverse of the order
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
         """Draw new orders of the sets of the data; see `AbstractModel.replicate`."""

@@ -61,6 +61,7 @@ def utility_mode(law: PlackettLuce, covariance: Float[Array, "n n"]) -> UtilityM
         return a + step_size(objective, a.dtype) * direction, relative_change(move, f)
 
     start = newton_mode(lambda a: jax.lax.stop_gradient(guarded(a)), jnp.zeros_like(covariance[0]))
+    # Steps of Newton's method do not move the mode, and two of them carry its first two derivatives.
     coefficients = step(step(jax.lax.stop_gradient(start)))
     utilities = covariance @ coefficients
     return UtilityMode(coefficients, utilities, law.curvature(utilities))
@@ -108,6 +109,7 @@ def held_out_log_density(
 
     def one(item: tuple[Array, ...]) -> Array:
         candidates, num_ranked, order, at, slope, block, curvature = item
+        # (S^-1 - W)^-1, for a block S that may be singular.
         cavity = jnp.linalg.solve(jnp.eye(len(at), dtype=at.dtype) - block @ curvature, block)
         draws = (at - cavity @ slope)[None] + points @ prior_factor(0.5 * (cavity + cavity.T)).T
         # The same ranking under many utilities: a law of as many rankings.
@@ -121,6 +123,7 @@ def held_out_log_density(
 
 def normal_points(dimension: int, dtype: Any) -> Float[Array, "k l"]:
     """Return 512 points of quasi-Monte Carlo for a standard normal law."""
+    # Scrambled: Sobol's first point is 0, whose quantile is infinite.
     uniform = qmc.Sobol(dimension, scramble=True, seed=0).random(_NUM_POINTS)
     return jnp.asarray(ndtri(uniform), dtype)
 
