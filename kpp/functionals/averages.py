@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_finite_array, finite_arrays
-from kpp.functionals.functional import AbstractFunctional, Function
+from kpp.functionals.functional import AbstractFunctional
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
-from kpp.typing import Numbers, Points
+from kpp.typing import Numbers, PointFunction, Points
 
 
 def _points(value: Points) -> Points:
@@ -36,11 +36,11 @@ class Values(AbstractFunctional):
         """The number of points."""
         return jax.tree.leaves(self.points)[0].shape[0]
 
-    def apply(self, function: Function) -> Float[Array, "q *outputs"]:
+    def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
         """Return the values of a function."""
         return function(self.points)
 
-    def representer(self, kernel: AbstractKernel) -> Function:
+    def representer(self, kernel: AbstractKernel) -> PointFunction:
         """Return the kernel's sections at the points, an `RKHSFunction`."""
         return RKHSFunction(kernel, self.points, jnp.eye(self.num_values))
 
@@ -83,10 +83,10 @@ class Average(AbstractFunctional):
         """The number of weighted sums."""
         return self.weights.shape[0]
 
-    def apply(self, function: Function) -> Float[Array, "q *outputs"]:
+    def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
         """Return the weighted sums of the values of a function."""
         return jnp.tensordot(self.weights, function(self.points), axes=1, precision="highest")
 
-    def representer(self, kernel: AbstractKernel) -> Function:
+    def representer(self, kernel: AbstractKernel) -> PointFunction:
         """Return the weighted sums of kernel sections, an `RKHSFunction`."""
         return RKHSFunction(kernel, self.points, self.weights.T)

@@ -9,7 +9,6 @@ law, which `GPPosterior.of` computes:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,10 +17,7 @@ from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import as_finite_array
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
-from kpp.typing import Numbers, OutputValues, Points
-
-#: A function of points: from n points to (n,) or (n, outputs).
-Function = Callable[[Points], OutputValues]
+from kpp.typing import Numbers, PointFunction
 
 
 class AbstractFunctional(AbstractModule):
@@ -38,7 +34,7 @@ class AbstractFunctional(AbstractModule):
         """The number q of values."""
 
     @abstractmethod
-    def apply(self, function: Function) -> Float[Array, "q *outputs"]:
+    def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
         r"""Return the numbers of a function without draws.
 
         Law: the result is linear in the function; outputs of a function do not mix. Of a function
@@ -51,7 +47,7 @@ class AbstractFunctional(AbstractModule):
             The numbers, (q,), or (q, outputs).
         """
 
-    def of(self, function: Function) -> Float[Array, "*batch q *outputs"]:
+    def of(self, function: PointFunction) -> Float[Array, "*batch q *outputs"]:
         """Return the numbers of a function, draw by draw if it has draws.
 
         Args:
@@ -62,7 +58,7 @@ class AbstractFunctional(AbstractModule):
         """
         return function.map_draws(self.apply) if isinstance(function, RKHSFunction) else self.apply(function)
 
-    def representer(self, kernel: AbstractKernel) -> Function:
+    def representer(self, kernel: AbstractKernel) -> PointFunction:
         r"""Return the function :math:`x \mapsto L k(x, \cdot)`, with q outputs.
 
         Law: it is `apply` of the kernel's section at x.
@@ -149,11 +145,11 @@ class Combination(AbstractFunctional):
         """The number of combinations."""
         return sum(part.num_values for part in self.parts) if self.matrix is None else self.matrix.shape[0]
 
-    def apply(self, function: Function) -> Float[Array, "q *outputs"]:
+    def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
         """Return the combinations of the numbers of a function."""
         return self._combine(jnp.concatenate([part.apply(function) for part in self.parts]))
 
-    def representer(self, kernel: AbstractKernel) -> Function:
+    def representer(self, kernel: AbstractKernel) -> PointFunction:
         """Return the combinations of the representers of the parts."""
         functions = [part.representer(kernel) for part in self.parts]
         return lambda x: self._combine(jnp.concatenate([function(x) for function in functions], axis=1).T).T

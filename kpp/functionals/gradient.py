@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points, is_concrete
-from kpp.functionals.functional import AbstractFunctional, Function
+from kpp.functionals.functional import AbstractFunctional
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
-from kpp.typing import Numbers
+from kpp.typing import Numbers, PointFunction
 
 # A step in units of the spread of a feature, and the largest error of a variance that rounding makes, in units of it.
 _STEP = 1e-3
@@ -58,7 +58,7 @@ class Gradient(AbstractFunctional):
         """The number of points times the number of features."""
         return self.points.shape[0] * len(self.features)
 
-    def apply(self, function: Function) -> Float[Array, "q *outputs"]:
+    def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
         """Return the derivatives of a function that maps each point on its own."""
         directions = jnp.eye(self.points.shape[1], dtype=self.points.dtype)[jnp.asarray(self.features)]
 

@@ -147,12 +147,19 @@ class GPPosterior(eqx.Module):
 @eqx.filter_jit
 def _law(posterior: GPPosterior, functional: AbstractFunctional) -> FunctionalLaw:
     def of_draw(draw: GPPosterior) -> FunctionalLaw:
-        reduced = functional.apply(draw.whitened)
-        prior = functional.prior_covariance(draw.mean.kernel)
-        covariance = prior - jnp.matmul(reduced, reduced.T, precision="highest")
-        return FunctionalLaw(functional.apply(draw.mean), (covariance + covariance.T) / 2)
+        numbers = functional.apply(_joined(draw))
+        reduction = jnp.matmul(numbers[:, 1:], numbers[:, 1:].T, precision="highest")
+        covariance = functional.prior_covariance(draw.mean.kernel) - reduction
+        return FunctionalLaw(numbers[:, 0], (covariance + covariance.T) / 2)
 
     return posterior.map_draws(of_draw)
+
+
+def _joined(draw: GPPosterior) -> RKHSFunction:
+    """Return the mean and the whitened functions as the outputs of one function, so that they share kernel matrices."""
+    mean, root = draw.mean, draw.root
+    intercept = jnp.zeros(1 + root.shape[1], root.dtype).at[0].set(mean.intercept)
+    return RKHSFunction(mean.kernel, mean.points, jnp.column_stack([mean.coefficients, root]), intercept)
 
 
 guard_exports(globals())

@@ -13,10 +13,9 @@ from jaxtyping import Array, Float
 from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import is_concrete
 from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
-from kpp.functionals.functional import Function
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
-from kpp.typing import Points
+from kpp.typing import PointFunction, Points
 
 
 class Embedded(AbstractFunctional):
@@ -49,12 +48,12 @@ class Embedded(AbstractFunctional):
         """The number of queries, p; 1 without queries."""
         return eqx.filter_eval_shape(self.embedding.weights, self.query).shape[1]
 
-    def apply(self, function: Function) -> Float[Array, "q *outputs"]:
+    def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
         """Return the expectations of a function; it must be an `RKHSFunction` if the support points are no sample."""
         values = function if isinstance(function, RKHSFunction) else function(self.embedding.points)
         return self.embedding.expectation(values, self.query)
 
-    def representer(self, kernel: AbstractKernel) -> Function:
+    def representer(self, kernel: AbstractKernel) -> PointFunction:
         """Return the elements, as the outputs of an `RKHSFunction`."""
         return RKHSFunction(kernel, self.embedding.points, self.embedding.weights(self.query))
 

@@ -12,16 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kpp.functionals import GPPosterior
+from kpp.functionals import GPPosterior, Gradient
 from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import Fit
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging.averages import average_laws
-from kpp_models.treatments.averaging.derivatives import (
-    average_derivative_laws,
-    average_response_derivatives,
-    refuse_rough,
-)
+from kpp_models.treatments.averaging.derivatives import average_derivative_laws, average_response_derivatives
 from kpp_models.treatments.averaging.joint_draws import make_grid, root
 from kpp_models.treatments.averaging.mean_response import mean_is_latent
 from kpp_models.treatments.averaging.responses import average_responses
@@ -64,9 +60,9 @@ class EffectRegression:
         """Return draws of the curve, its expectations given the hyperparameters and weights, and the other variance."""
         rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, self.column.scaled(values)
         if self.likelihood is None or mean_is_latent(self.likelihood):
-            expected, covariances = average_laws(self.posterior, rows, index, jnp.asarray(scaled), weights)
-            draws = _draw(rng_key, expected, covariances)
-            variances = jnp.diagonal(covariances, axis1=-2, axis2=-1)
+            law = average_laws(self.posterior, rows, index, jnp.asarray(scaled), weights)
+            expected, variances = law.mean, law.variance
+            draws = _draw(rng_key, expected, law.covariance)
         else:
             grid = make_grid(self.posterior.mean.points, self.column.rows, index, scaled)
             draws, expected = average_responses(
@@ -83,10 +79,11 @@ class EffectRegression:
                 f"`derivative` needs a treatment of numbers with more than two values, unlike {self.column.name!r}; "
                 "`contrast` compares levels"
             )
-        refuse_rough(self.posterior.mean, self.column.rows, index)
+        Gradient(rows, (index,)).check_space(self.posterior.mean)
         if self.likelihood is None or mean_is_latent(self.likelihood):
-            means, variances = average_derivative_laws(self.posterior, rows, index, weights)
-            draws = means + jnp.sqrt(variances) * jax.random.normal(rng_key, means.shape, means.dtype)
+            law = average_derivative_laws(self.posterior, rows, index, weights)
+            means, sds = law.mean[..., 0], jnp.sqrt(law.variance[..., 0])
+            draws = means + sds * jax.random.normal(rng_key, means.shape, means.dtype)
         else:
             draws = average_response_derivatives(rng_key, self.posterior, self.likelihood, rows, index, weights)
         return _joined(draws) / self.column.width

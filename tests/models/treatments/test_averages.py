@@ -37,10 +37,10 @@ def posterior(kernel):
 )
 def test_means_and_covariances_are_those_of_weighted_sums(name, column):
     process = posterior(KERNELS[name])
-    means, covariances = average_laws(process, jnp.asarray(ROWS), column, jnp.asarray(VALUES), jnp.asarray(WEIGHTS))
+    law = average_laws(process, jnp.asarray(ROWS), column, jnp.asarray(VALUES), jnp.asarray(WEIGHTS))
     every = np.concatenate([np.where(np.arange(3) == column, value, ROWS) for value in VALUES])
     predictions, covariance = map(np.asarray, moments(process, every))
-    for weights, mean, found in zip(WEIGHTS, means, covariances, strict=True):
+    for weights, mean, found in zip(WEIGHTS, law.mean, law.covariance, strict=True):
         loads = np.kron(np.eye(3), weights)
         np.testing.assert_allclose(mean, loads @ predictions, rtol=1e-10)
         np.testing.assert_allclose(found, loads @ covariance @ loads.T, rtol=1e-8, atol=1e-12)
@@ -49,9 +49,9 @@ def test_means_and_covariances_are_those_of_weighted_sums(name, column):
 def test_a_category_as_the_treatment():
     kernel = RBF(jnp.ones(2)).on([0, 2]) * Categorical(0.3).on([1])
     codes = np.where(np.arange(3) == 1, RNG.integers(0, 3, (7, 1)), ROWS).astype(float)
-    means, covariances = average_laws(posterior(kernel), jnp.asarray(codes), 1, jnp.arange(3.0), jnp.asarray(WEIGHTS))
-    assert np.linalg.eigvalsh(np.asarray(covariances)).min() > 0
-    assert means.shape == (2, 3)
+    law = average_laws(posterior(kernel), jnp.asarray(codes), 1, jnp.arange(3.0), jnp.asarray(WEIGHTS))
+    assert np.linalg.eigvalsh(np.asarray(law.covariance)).min() > 0
+    assert law.mean.shape == (2, 3)
 
 
 def test_draws_lead():
@@ -62,7 +62,7 @@ def test_draws_lead():
     )
     weights = jnp.asarray(WEIGHTS).reshape(1, 2, 1, 7)
     draws = GPPosterior(two, jnp.stack([one.root] * 2)[None])
-    means, covariances = average_laws(draws, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), weights)
-    known, covariance = average_laws(one, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), jnp.asarray(WEIGHTS))
-    np.testing.assert_allclose(means[0, :, 0], known, rtol=1e-12)
-    np.testing.assert_allclose(covariances[0, :, 0], covariance, rtol=1e-9, atol=1e-13)
+    law = average_laws(draws, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), weights)
+    known = average_laws(one, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), jnp.asarray(WEIGHTS))
+    np.testing.assert_allclose(law.mean[0, :, 0], known.mean, rtol=1e-12)
+    np.testing.assert_allclose(law.covariance[0, :, 0], known.covariance, rtol=1e-9, atol=1e-13)

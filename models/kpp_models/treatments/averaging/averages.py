@@ -11,10 +11,63 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.functionals import GPPosterior
-from kpp.functions import RKHSFunction
+from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
 from kpp.games.toolkit import has_product_terms
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Sum
+from kpp.typing import PointFunction
+
+
+class SettingAverages(AbstractFunctional):
+    r"""Averages g(t) of a function over rows in which one column is set to t values.
+
+    Args:
+        rows: The rows, (n, d).
+        column: The position of the column.
+        values: The values, (t,).
+        weights: The weights of the rows, (n,).
+    """
+
+    rows: Float[Array, "n d"]
+    column: int = eqx.field(static=True)
+    values: Float[Array, " t"]
+    weights: Float[Array, " n"]
+
+    @property
+    def num_values(self) -> int:
+        """The number of values of the column."""
+        return self.values.shape[0]
+
+    def apply(self, function: PointFunction) -> Float[Array, "t *outputs"]:
+        """Return the averages of a function, one value of the column after another."""
+
+        def at_value(value: Array) -> Array:
+            return jnp.tensordot(self.weights, function(self.rows.at[:, self.column].set(value)), axes=1)
+
+        return jax.lax.map(at_value, self.values)
+
+    def prior_covariance(self, kernel: AbstractKernel, other: AbstractFunctional | None = None) -> Float[Array, "t q"]:
+        """Return the covariance under the prior.
+
+        A kernel with product terms takes a matrix of the rows for each term, and one of finite rank its features at the
+        rows; any other kernel takes a kernel matrix for each pair of values. The parts of a sum are added.
+        """
+        if other is not None:
+            return super().prior_covariance(kernel, other)
+        if isinstance(kernel, Sum):
+            return jnp.sum(jnp.stack([self.prior_covariance(part) for part in kernel.kernels]), axis=0)
+        every = jnp.concatenate([self.rows.at[:, self.column].set(value) for value in self.values])
+        features = kernel.finite_features(every)
+        if features is not None:
+            averages = self.weights @ features.reshape(len(self.values), len(self.rows), -1)
+            return jnp.matmul(averages, averages.T, precision="highest")
+        if has_product_terms(kernel):
+            return jnp.sum(jnp.stack([self._product_covariance(term) for term in kernel.product_terms()]), axis=0)
+        return self.apply(lambda x: self.apply(lambda z: kernel(z, x)).T)
+
+    def _product_covariance(self, term: AbstractProductKernel) -> Float[Array, "t t"]:
+        """Return the covariance under a product term: the factor of the values times an average over pairs of rows."""
+        of_values, of_others = split_factors(term, self.rows, self.column, self.values)
+        return of_values * jnp.dot(self.weights @ of_others, self.weights, precision="highest")
 
 
 @eqx.filter_jit
@@ -24,56 +77,17 @@ def average_laws(
     column: int,
     values: Float[Array, " t"],
     weights: Float[Array, "*batch b n"],
-) -> tuple[Float[Array, "*batch b t"], Float[Array, "*batch b t t"]]:
-    """Return means (b, t) and covariances (b, t, t) of averages over rows, exactly, led by the draws of the posterior.
+) -> FunctionalLaw:
+    """Return the laws of averages over rows, means (b, t) and covariances (b, t, t), led by the draws of the posterior.
 
-    One column is set to t values, and there are b sets of weights of the rows for every draw. The covariance under a
-    kernel with product terms takes a matrix of the rows for each term, and that of a kernel of finite rank its features
-    at the rows; any other kernel takes a kernel matrix for each pair of values. The parts of a sum are added.
+    One column is set to t values, and there are b sets of weights of the rows for every draw, which share the kernel
+    matrices.
     """
 
-    def of_draw(mean: RKHSFunction, root: Array, loads: Array) -> tuple[Array, Array]:
-        draw = GPPosterior(mean, root)
+    def of_draw(draw: GPPosterior, loads: Array) -> FunctionalLaw:
+        return jax.vmap(lambda shares: draw.of(SettingAverages(rows, column, values, shares)))(loads)
 
-        def at_value(value: Array) -> tuple[Array, Array]:
-            points = rows.at[:, column].set(value)
-            return loads @ mean(points), loads @ draw.whitened(points)
-
-        means, reduced = jax.lax.map(at_value, values)
-        prior = _prior_covariance(mean.kernel, rows, column, values, loads)
-        reduction = jnp.einsum("tbr,sbr->bts", reduced, reduced, precision="highest")
-        return means.T, prior - reduction
-
-    return posterior.mean.map_draws(of_draw, posterior.root, weights)
-
-
-def _prior_covariance(
-    kernel: AbstractKernel, rows: Array, column: int, values: Array, weights: Array
-) -> Float[Array, "b t t"]:
-    if isinstance(kernel, Sum):
-        parts = [_prior_covariance(part, rows, column, values, weights) for part in kernel.kernels]
-        return jnp.sum(jnp.stack(parts), axis=0)
-    every = jnp.concatenate([rows.at[:, column].set(value) for value in values])
-    features = kernel.finite_features(every)
-    if features is not None:
-        averages = weights @ features.reshape(len(values), len(rows), -1)
-        return jnp.einsum("tbq,sbq->bts", averages, averages, precision="highest")
-    if has_product_terms(kernel):
-        terms = kernel.product_terms()
-        return jnp.sum(jnp.stack([_product_covariance(term, rows, column, values, weights) for term in terms]), axis=0)
-
-    def at_value(value: Array) -> Array:
-        sections = weights @ kernel(rows.at[:, column].set(value), every)
-        return jnp.einsum("btn,bn->bt", sections.reshape(len(weights), len(values), -1), weights, precision="highest")
-
-    return jnp.swapaxes(jax.lax.map(at_value, values), 0, 1)
-
-
-def _product_covariance(term: AbstractProductKernel, rows: Array, column: int, values: Array, weights: Array) -> Array:
-    """Return the covariance under one product term: the factor of the values times an average over pairs of rows."""
-    of_values, of_others = split_factors(term, rows, column, values)
-    average = jnp.einsum("bn,bn->b", weights @ of_others, weights, precision="highest")
-    return average[:, None, None] * of_values[None]
+    return posterior.map_draws(of_draw, weights)
 
 
 def split_factors(
