@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp import linalg
 from kpp.gp.laws.gaussian_laws import with_nugget
 from kpp.kernels import AbstractKernel
+from kpp.linalg.cholesky import whiten
 from kpp.typing import Points
 
 
@@ -20,5 +20,5 @@ def inducing_features(
         :math:`R = L^{-1}` for the factor L of :math:`K_{ww}` with its nugget, the features
         :math:`\Phi = K_{nw} R^\top` and :math:`r_i = k(x_i, x_i) - \|\phi_i\|^2`, at least 0.
     """
-    whitener, features = linalg.whiten(with_nugget(kernel.gram(inducing)), kernel(points, inducing))
+    whitener, features = whiten(with_nugget(kernel.gram(inducing)), kernel(points, inducing))
     return whitener, features, jnp.maximum(kernel.diagonal(points) - jnp.sum(features**2, axis=1), 0.0)

@@ -37,6 +37,7 @@ from kpp.gp.inducing.features import inducing_features
 from kpp.gp.iterative.kernel_products import kernel_product
 from kpp.gp.laws.normal import LOG_TWO_PI
 from kpp.kernels import AbstractKernel
+from kpp.linalg.conjugate_gradients import conjugate_gradients, solve_by_conjugate_gradients
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Points
 
@@ -147,7 +148,7 @@ class IterativeSystem(eqx.Module):
     ) -> Float[Array, "n k"]:
         """Return the product of the inverse of A, or of a relative, with columns; NaN if it does not converge."""
         tolerance, max_steps = self.settings.tolerance, self.settings.max_steps
-        return linalg.solve_by_conjugate_gradients(
+        return solve_by_conjugate_gradients(
             self.multiply if multiply is None else multiply, white, tolerance=tolerance, max_steps=max_steps
         )
 
@@ -232,7 +233,7 @@ def _solutions(
 ) -> Float[Array, "n c"]:
     r"""Return :math:`B_t^{-1} w` for all nodes and probes, then :math:`A^{-1} b`."""
     shifts = jnp.append((1 - nodes) / nodes, 0.0)  # B_t / t = A + ((1 - t) / t) I
-    found = linalg.conjugate_gradients(
+    found = conjugate_gradients(
         system.multiply,
         jnp.concatenate([probes, white], axis=1),
         shifts,
