@@ -195,7 +195,7 @@ def _with_errors_of_draws(
         return estimate
     weights = weights_of(lambda table: solve(jnp.asarray(table))[0], len(coalitions))
     errors = jnp.asarray(estimate.standard_errors), jnp.asarray(draw_errors(game, coalitions, weights))
-    return dataclasses.replace(estimate, standard_errors=jnp.hypot(*errors))  # the draws are independent
+    return dataclasses.replace(estimate, standard_errors=jnp.hypot(*errors))
 
 
 def _pairs(rng_key: RngKey, num_players: int, budgets: Sequence[int]) -> Iterator[_Sample]:
