@@ -18,6 +18,7 @@ from kpp.games import (
     shapley_values,
 )
 from kpp.kernels import RBF
+from kpp.testing import check_functional
 
 RNG = np.random.default_rng(1)
 POINTS, BACKGROUND, X = RNG.normal(size=(5, 3)), RNG.normal(size=(4, 3)), RNG.normal(size=(2, 3))
@@ -67,6 +68,13 @@ def test_values_add_up_to_the_prediction_less_the_base(posterior):
     law = posterior.of(others)
     assert abs(float(law.mean[0])) < 1e-12
     np.testing.assert_allclose(law.covariance[0], 0.0, atol=1e-12)
+
+
+@pytest.mark.slow_variants("observational")
+@pytest.mark.parametrize("name", GAMES)
+def test_the_laws_of_functionals(name, posterior):
+    check_functional(ShapleyValues(GAMES[name], X[:1]), posterior.mean)
+    check_functional(CoalitionValues(GAMES[name], X[:1], COALITIONS), posterior.mean)
 
 
 def test_groups_and_refusals(posterior):

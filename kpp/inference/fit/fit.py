@@ -7,7 +7,7 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +18,7 @@ import xarray as xr
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import count, one_of
-from kpp.functionals import GPPosterior
+from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.fit import per_draw
@@ -285,6 +285,24 @@ class Fit:
         # Not unfolded: the covariance is the kernel's own.
         function = self._function(unfolded=False)
         return GPPosterior(function, unflatten_draws(roots, self._shape))
+
+    def of(self, functional: AbstractFunctional, names: Iterable[str] | None = None) -> FunctionalLaw:
+        """Return the law of linear functionals of the latent function, over all draws of the hyperparameters.
+
+        Args:
+            functional: The functional, such as `kpp.functionals.Average`; points are rows as the model has read them
+                (``fit.schema.read(table)``).
+            names: Names of its numbers.
+
+        Returns:
+            The law, with the draws (chain, draw) first; its intervals and probabilities are those over all draws.
+
+        Raises:
+            TypeError: If the model has no Gaussian posterior of the function.
+            ValueError: If the numbers are not defined for the functions of the model's kernel.
+        """
+        law = self.function_posterior().of(functional)
+        return law if names is None else dataclasses.replace(law, names=tuple(names))
 
     def map_draws(self, f: Callable[..., Any], *arguments: Any, batch_size: int | None = None) -> Any:
         """Apply a function of one draw to all draws.
