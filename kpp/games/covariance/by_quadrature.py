@@ -28,7 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.games.estimators.quadrature import by_sign, gauss_legendre, num_nodes, products_of_others
+from kpp.games.estimators.quadratures.nodes import gauss_legendre, num_nodes
+from kpp.games.estimators.quadratures.quadrature import by_sign, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.interventional import Interventional
 from kpp.kernels import AbstractKernel, AbstractProductKernel

@@ -26,7 +26,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.quadrature import by_sign, gauss_legendre, products_of_others
+from kpp.games.estimators.quadratures.nodes import gauss_legendre
+from kpp.games.estimators.quadratures.quadrature import by_sign, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
