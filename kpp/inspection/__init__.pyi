@@ -1,1 +1,2 @@
+from .importance import importance as importance
 from .scores import FeatureScores as FeatureScores
