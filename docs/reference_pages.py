@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 
 from kpp import registry
 from kpp.foundation.arguments import handed_out
-from kpp_study.study.schema import study_schema
+from kpp_study.study.sections.schema import study_schema
 
 PACKAGES = {
     "The main functions": ["kpp"],

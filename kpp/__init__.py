@@ -13,13 +13,13 @@ import importlib.metadata
 
 import lazy_loader
 
-from kpp.runtime.forks import watch_forks
-from kpp.runtime.threads import enlarge_thread_pool
+from kpp.runtime.forks import watch_forks as _watch_forks
+from kpp.runtime.threads import enlarge_thread_pool as _enlarge_thread_pool
 
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-enlarge_thread_pool()
-watch_forks()
+_enlarge_thread_pool()
+_watch_forks()
 
 
 def __getattr__(name: str) -> object:

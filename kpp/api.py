@@ -18,7 +18,7 @@ from kpp.conversion.toolkit import as_explainable, is_foreign
 from kpp.data.tables import Schema, as_table, is_table
 from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, EstimatorFunction, Explanation
 from kpp.explanations.explainer import as_explanation
-from kpp.explanations.named_functions import NamedFunction
+from kpp.explanations.functions.named_functions import NamedFunction
 from kpp.explanations.toolkit import ReadPredictor, Requirement, fit_of, fitted_schema, is_estimator, read_rows
 from kpp.features import landmarks
 from kpp.foundation.arguments import guard_exports

@@ -23,9 +23,8 @@ from jaxtyping import PyTree
 from numpyro.distributions import Distribution
 
 from kpp.foundation.arguments import guard_exports
-from kpp.foundation.supports import is_prior, leaf_shape
-
-__all__ = ["has_priors", "is_prior", "leaf_paths", "leaf_shape", "prior_sites", "sample", "substitute"]
+from kpp.foundation.supports import is_prior as is_prior
+from kpp.foundation.supports import leaf_shape as leaf_shape
 
 T = TypeVar("T")
 

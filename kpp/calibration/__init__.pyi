@@ -1,3 +1,4 @@
+from . import certifiable as certifiable
 from . import certificate as certificate
 from . import simulation as simulation
 from .certificate import Certificate as Certificate

@@ -32,6 +32,7 @@ from tqdm import tqdm
 
 from kpp.api import read, without_progress
 from kpp.calibration import simulate
+from kpp.calibration.certifiable import WHOLE, check_certifiable
 from kpp.data.tables import Schema
 from kpp.explanations.toolkit import fit_of
 from kpp.foundation.arguments import guard_exports
@@ -49,9 +50,6 @@ from kpp.runtime.signals import end_if_asked
 from kpp.runtime.threads import alone_in_thread, num_cores
 from kpp.storage import arviz_data
 from kpp.typing import RngKey
-
-#: The attribute ``uncertainty`` of explanations whose draws are those of the whole law of the function.
-WHOLE = ("full", "function only")
 
 _LOGGER = logging.getLogger("kpp")
 _TOLERANCE = 0.03  # what is allowed beyond two standard errors
@@ -207,7 +205,7 @@ def certify(
     count(data_sets, "data_sets", 2)
     between(level, "level", 0, 1, ends=False)
     draw_key, run_key, prior_key = jax.random.split(rng_key, 3)
-    study = _Study(
+    study = _Repetition(
         dataclasses.replace(fit, inference=_quiet(fit.inference)),
         source,
         law == "prior",
@@ -254,7 +252,7 @@ class _Known:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Study:
+class _Repetition:
     """What is repeated for each data set.
 
     Args:
@@ -346,7 +344,7 @@ def _simulate(
     return _Truth(at_x, likelihood.draw(keys[1], at_x), y, known.posterior())
 
 
-def _run(study: _Study, level: float, data_sets: int, progress: bool) -> dict[str, np.ndarray]:
+def _run(study: _Repetition, level: float, data_sets: int, progress: bool) -> dict[str, np.ndarray]:
     """Return the shares of intervals that hold the truth, (data_sets,), by quantity."""
     found, seconds = [], 0.0
     threads, others = num_cores(), data_sets - 2
@@ -380,23 +378,13 @@ def _without_warnings() -> Iterator[None]:
         _LOGGER.setLevel(level)
 
 
-def _further(study: _Study, number: int) -> dict[str, np.ndarray]:
+def _further(study: _Repetition, number: int) -> dict[str, np.ndarray]:
     return study.positions(number + 2)
 
 
 def _quiet(inference: Any) -> Any:
     """Return an inference without progress bars."""
     return dataclasses.replace(inference, progress=False) if hasattr(inference, "progress") else inference
-
-
-def check_certifiable(model: Any, data: dict[str, Any], schema: Schema | None) -> None:
-    """Raise TypeError if a model of some data is none that `certify` takes."""
-    simple = isinstance(model, AbstractGPModel) and type(model).log_likelihood is AbstractGPModel.log_likelihood
-    if not simple or not model.has_function_posterior or schema is None or getattr(data.get("x"), "ndim", 0) != 2:
-        raise TypeError(
-            "a certificate needs a Gaussian process of one function of the rows of a table, such as "
-            f"kpp_models.GPRegression and kpp_models.GPClassification, got {type(model).__name__}"
-        )
 
 
 def _source(fit: Fit, law: Fit | str) -> Fit:

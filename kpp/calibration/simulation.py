@@ -163,7 +163,7 @@ def uniformity_test(ranks: Numbers, num_draws: int, *, num_bins: int | None = No
     if ranks.ndim != 1 or not ranks.size or not is_whole or ranks.min() < 0 or ranks.max() > num_draws:
         raise ValueError(f"`ranks` must hold integers from 0 to {num_draws} in one dimension, got {ranks!r}")
     if num_bins is None:
-        num_bins = int(np.clip(ranks.size // 10, 2, min(20, num_draws + 1)))
+        num_bins = int(np.clip(ranks.size // 10, 2, min(20, num_draws + 1)))  # about ten ranks in each, or more
     ranks = ranks.astype(int)
     num_bins = count(num_bins, "num_bins", 2, most=num_draws + 1)
     bins = np.arange(num_draws + 1) * num_bins // (num_draws + 1)
@@ -171,6 +171,7 @@ def uniformity_test(ranks: Numbers, num_draws: int, *, num_bins: int | None = No
     expected = ranks.size * np.bincount(bins, minlength=num_bins) / (num_draws + 1)
     chi_square = float(stats.chisquare(counts, expected).pvalue)
     kolmogorov = float(stats.kstest((ranks + 0.5) / (num_draws + 1), "uniform").pvalue)
+    # Bonferroni, for two tests.
     return UniformityTest(min(1.0, 2 * min(chi_square, kolmogorov)), chi_square, kolmogorov, counts)
 
 

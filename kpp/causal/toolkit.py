@@ -1,10 +1,10 @@
 """More of `kpp.causal`, for authors of models and plugins; names may change in minor versions."""
 
-from kpp.causal.criteria.adjustment_sets import CriterionCheck as CriterionCheck
 from kpp.causal.criteria.adjustment_sets import proper_backdoor_graph as proper_backdoor_graph
 from kpp.causal.criteria.causal_paths import causal_nodes as causal_nodes
 from kpp.causal.criteria.causal_paths import directed_path as directed_path
 from kpp.causal.criteria.causal_paths import forbidden_nodes as forbidden_nodes
+from kpp.causal.criteria.checks import CriterionCheck as CriterionCheck
 from kpp.causal.criteria.docalculus import RuleCheck as RuleCheck
 from kpp.causal.errors import NotDisjointError as NotDisjointError
 from kpp.causal.errors import TreatmentIsOutcomeError as TreatmentIsOutcomeError

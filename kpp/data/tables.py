@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import decimal
-import difflib
 import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from jaxtyping import Float
 
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import as_points, is_missing, one_of, refuse_dates
-from kpp.foundation.wording import named
+from kpp.foundation.wording import named, unknown_feature
 
 UNSEEN = ("error", "prior")
 
@@ -140,6 +139,10 @@ class Schema:
                 column = np.asarray(self.levels[feature], dtype=object)[column.astype(int)]
             columns[feature] = column
         return columns
+
+    def as_objects(self, points: np.ndarray) -> np.ndarray:
+        """Return coded points (n, d) as an array of objects of that shape, codes replaced by their levels."""
+        return np.stack([np.asarray(column, dtype=object) for column in self.decode(points).values()], axis=1)
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as JSON values."""
@@ -437,13 +440,6 @@ def refuse_missing(x: _Table, columns: Sequence[str], name: str) -> None:
     if counts:
         listed = ", ".join(f"{column!r}: {count}" for column, count in counts.items())
         raise ValueError(f"`{name}` has missing values ({listed}); drop those rows or fill them in first")
-
-
-def unknown_feature(feature: str, known: Sequence[str]) -> str:
-    """Return the message for a feature that does not exist, with similar names."""
-    close = difflib.get_close_matches(str(feature), list(known), n=3)
-    hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return f"unknown feature name {feature!r}; known are {named(known)}{hint}"
 
 
 def _position(feature: str, names: Sequence[str]) -> int:

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.data.tables import Schema, as_table, is_table
-from kpp.explanations.estimator_functions import EstimatorFunction, is_estimator, output_names
 from kpp.explanations.explanation import Explanation
+from kpp.explanations.functions.estimator_functions import EstimatorFunction, is_estimator, output_names
 from kpp.explanations.grouped_points import GroupedPoints, group_points
 from kpp.explanations.predictors import (
     ReadPredictor,

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from kpp.data.tables import Schema, is_table, read_points
-from kpp.explanations.estimator_functions import EstimatorFunction, is_estimator
+from kpp.explanations.functions.estimator_functions import EstimatorFunction, is_estimator
 from kpp.foundation.validation import as_finite_array, one_of
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction

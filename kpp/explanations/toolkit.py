@@ -1,11 +1,11 @@
 """More of `kpp.explanations`, for authors of models and plugins; names may change in minor versions."""
 
-from kpp.explanations.estimator_functions import is_estimator as is_estimator
+from kpp.explanations.functions.estimator_functions import is_estimator as is_estimator
+from kpp.explanations.functions.named_functions import holds_named_function as holds_named_function
 from kpp.explanations.grouped_points import GroupedPoints as GroupedPoints
 from kpp.explanations.grouped_points import freeze_groups as freeze_groups
 from kpp.explanations.grouped_points import group_points as group_points
 from kpp.explanations.law import LawOfDraws as LawOfDraws
-from kpp.explanations.named_functions import holds_named_function as holds_named_function
 from kpp.explanations.parts.export import load_shap as load_shap
 from kpp.explanations.parts.storage import marked as marked
 from kpp.explanations.parts.uncertainty import drawn_independently as drawn_independently

@@ -7,7 +7,6 @@ from kpp.features.fourier import RandomFourier as RandomFourier
 from kpp.features.hilbert import HilbertSpace as HilbertSpace
 from kpp.features.landmarks import Landmarks as Landmarks
 from kpp.features.landmarks import landmarks as landmarks
-from kpp.features.landmarks import mean_discrepancy as mean_discrepancy
 from kpp.features.nystrom import Nystrom as Nystrom
 from kpp.features.preference import GeneralizedPreferentialFeatures as GeneralizedPreferentialFeatures
 from kpp.features.preference import PreferentialFeatures as PreferentialFeatures

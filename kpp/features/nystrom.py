@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp import linalg
 from kpp.features.base import AbstractFeatureKernel
 from kpp.foundation.validation import as_finite_array
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel
 from kpp.kernels.toolkit import point_rows
+from kpp.linalg.pivoted import pivoted_whitener
 from kpp.typing import AnyArray, Coefficients, Leaf, Numbers, Points, RngKey
 
 
@@ -79,7 +79,7 @@ class Nystrom(AbstractFeatureKernel):
         return RKHSFunction(self.kernel, self.landmarks, coefficients, as_finite_array(intercept, "intercept")).unfold()
 
     def _whitener(self) -> Float[Array, "m m"]:
-        return linalg.pivoted_whitener(self.kernel.gram(self.landmarks), what="the kernel matrix of the landmarks")
+        return pivoted_whitener(self.kernel.gram(self.landmarks), what="the kernel matrix of the landmarks")
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,3 +56,10 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"
+
+
+def unknown_feature(feature: str, known: Sequence[str]) -> str:
+    """Return the message for a feature that does not exist, with similar names."""
+    close = difflib.get_close_matches(str(feature), list(known), n=3)
+    hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+    return f"unknown feature name {feature!r}; known are {named(known)}{hint}"

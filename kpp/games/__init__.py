@@ -11,7 +11,7 @@ from kpp.games.estimators.exact import interventional_shapley as interventional_
 from kpp.games.estimators.exact import shapley_values as shapley_values
 from kpp.games.estimators.interactions import interaction_values as interaction_values
 from kpp.games.estimators.interactions import interactions_from_table as interactions_from_table
-from kpp.games.estimators.quadrature import gauss_legendre as gauss_legendre
+from kpp.games.estimators.quadratures.nodes import gauss_legendre as gauss_legendre
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table as shapley_values_from_table
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights as shapley_weights
 from kpp.games.estimators.sampled.estimate import ShapleyEstimate as ShapleyEstimate

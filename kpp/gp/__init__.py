@@ -1,17 +1,19 @@
 """The Gaussian-process toolkit: densities, likelihoods and approximations shared by Gaussian-process models."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
-from kpp.gp.conditioning import ConditionedGP as ConditionedGP
-from kpp.gp.conditioning import condition as condition
-from kpp.gp.conditioning import condition_on_values as condition_on_values
-from kpp.gp.distributions import GaussianProcessMarginal as GaussianProcessMarginal
-from kpp.gp.distributions import LaplaceMarginal as LaplaceMarginal
-from kpp.gp.expectations import deviation as deviation
-from kpp.gp.expectations import expectation as expectation
+from kpp.gp.conditioned.conditioning import ConditionedGP as ConditionedGP
+from kpp.gp.conditioned.conditioning import condition as condition
+from kpp.gp.conditioned.conditioning import condition_on_values as condition_on_values
 from kpp.gp.fields import read_data as read_data
 from kpp.gp.fields import replace_priors as replace_priors
 from kpp.gp.fields import scalar_field as scalar_field
-from kpp.gp.iterative_system import IterativeSettings as IterativeSettings
+from kpp.gp.integrals.expectations import deviation as deviation
+from kpp.gp.integrals.expectations import expectation as expectation
+from kpp.gp.integrals.links import log_likelihood as log_likelihood
+from kpp.gp.integrals.links import probability as probability
+from kpp.gp.iterative.system import IterativeSettings as IterativeSettings
+from kpp.gp.laws.distributions import GaussianProcessMarginal as GaussianProcessMarginal
+from kpp.gp.laws.distributions import LaplaceMarginal as LaplaceMarginal
 from kpp.gp.likelihoods.base import AbstractLikelihood as AbstractLikelihood
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood as AbstractPointwiseLikelihood
 from kpp.gp.likelihoods.base import observed_field as observed_field
@@ -26,8 +28,6 @@ from kpp.gp.likelihoods.heteroscedastic import HeteroscedasticLikelihood as Hete
 from kpp.gp.likelihoods.ordinal import OrdinalLikelihood as OrdinalLikelihood
 from kpp.gp.likelihoods.softmax import SoftmaxLikelihood as SoftmaxLikelihood
 from kpp.gp.likelihoods.student_t import StudentTLikelihood as StudentTLikelihood
-from kpp.gp.links import log_likelihood as log_likelihood
-from kpp.gp.links import probability as probability
 from kpp.gp.means import LinearMean as LinearMean
 from kpp.gp.model import AbstractGPModel as AbstractGPModel
 

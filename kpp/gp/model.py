@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned_process import ConditionedProcess, moments_in_blocks
+from kpp.gp.conditioned.process import ConditionedProcess, moments_in_blocks
 from kpp.gp.fields import replace_priors
-from kpp.gp.gaussian_laws import draw_joint
+from kpp.gp.laws.gaussian_laws import draw_joint
 from kpp.inference.model import AbstractModel, Data, Sample
 from kpp.priors import substitute
 from kpp.typing import Points, RngKey
@@ -64,6 +64,11 @@ class AbstractGPModel(AbstractModel):
         \mid f_i)`; if the values u at inducing points are drawn, it is :math:`\log p(y_i \mid u)`.
         """
         return _log_likelihood(self.posterior(sample, data), data)
+
+    @property
+    def observes_points(self) -> bool:
+        """Whether the observations belong to single points: whether the model keeps `log_likelihood` as it is here."""
+        return type(self).log_likelihood is AbstractGPModel.log_likelihood
 
     def held_out_mean(self, sample: Sample, data: Data) -> Array:
         r"""Return :math:`E[y_i \mid y_{-i}]` for every i, under one draw: the means of the laws of `log_likelihood`."""

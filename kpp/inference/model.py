@@ -168,6 +168,11 @@ class AbstractModel(AbstractModule):
         """Whether the model defines `posterior_draw`."""
         return type(self).posterior_draw is not AbstractModel.posterior_draw
 
+    @property
+    def observes_points(self) -> bool:
+        """Whether every observation is of one point, and its held-out law follows from the posterior at that point."""
+        return False
+
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Return names for the axes of sites that are neither feature axes nor plates; by site, one name per axis.
 

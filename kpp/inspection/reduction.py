@@ -13,7 +13,7 @@ import scipy.special
 from jaxtyping import Array, Bool, Float, Int
 
 from kpp.explanations import AbstractPointsExplainer, DrawFunction, Explanation, Inputs
-from kpp.explanations.estimator_functions import output_names
+from kpp.explanations.functions.estimator_functions import output_names
 from kpp.explanations.toolkit import (
     describe_uncertainty,
     describe_value_function,

@@ -10,16 +10,10 @@ from kpp.linalg.cholesky import cholesky as cholesky
 from kpp.linalg.cholesky import half_log_determinant as half_log_determinant
 from kpp.linalg.cholesky import max_relative_jitter as max_relative_jitter
 from kpp.linalg.cholesky import solve_lower as solve_lower
-from kpp.linalg.cholesky import whiten as whiten
 from kpp.linalg.cholesky import whitener as whitener
-from kpp.linalg.conjugate_gradients import conjugate_gradients as conjugate_gradients
-from kpp.linalg.conjugate_gradients import solve_by_conjugate_gradients as solve_by_conjugate_gradients
-from kpp.linalg.pivoted import pivoted_cholesky as pivoted_cholesky
-from kpp.linalg.pivoted import pivoted_whitener as pivoted_whitener
 from kpp.linalg.ridge import AbstractRidge as AbstractRidge
 from kpp.linalg.ridge import DenseRidge as DenseRidge
 from kpp.linalg.ridge import FeatureRidge as FeatureRidge
-from kpp.linalg.ridge import GramMatrix as GramMatrix
 from kpp.linalg.spectral import positive_part as positive_part
 from kpp.linalg.spectral import root_of_full_rank as root_of_full_rank
 from kpp.linalg.spectral import symmetric_root as symmetric_root

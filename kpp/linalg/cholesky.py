@@ -21,7 +21,7 @@ from kpp.foundation.validation import is_concrete
 from kpp.runtime.memory import check_matrices
 from kpp.typing import AnyArray
 
-_LARGE = 2**26
+_LARGE = 2**26  # entries, 512 MiB in float64
 
 
 class FactorizationError(ValueError):
@@ -171,6 +171,7 @@ def _factorize(matrix: Array) -> Array:
 @jax.custom_jvp
 def _whiten(matrix: Array, rows: Array) -> tuple[Array, Array]:
     inverse = invert_lower(_factorize(matrix))
+    # On accelerators, the default precision of float32 is lower.
     return inverse, jnp.matmul(rows, inverse.T, precision="highest")
 
 
@@ -190,12 +191,12 @@ def whitener_tangent(inverse: Array, tangent: Array) -> tuple[Array, Array]:
 
 def _factorize_with_jitter(matrix: Array) -> Array:
     jitter = max_relative_jitter(matrix.dtype) * jnp.mean(jnp.diagonal(matrix))
-    return jnp.linalg.cholesky(add_diagonal(matrix, jitter))
+    return jnp.linalg.cholesky(add_diagonal(matrix, jitter))  # NaN if this fails too: nothing larger is tried
 
 
 def _block_size(factor: Array) -> int:
     """Return the size up to which a triangular matrix is not halved."""
-    return max(128, -(-factor.shape[0] // 8))
+    return max(128, -(-factor.shape[0] // 8))  # at most three levels of halves
 
 
 def invert_lower(factor: Array) -> Array:
@@ -209,7 +210,7 @@ def _invert_by_halves(factor: Array, block: int) -> Array:
         return solve_lower(factor, jnp.eye(n, dtype=factor.dtype))
     half = n // 2
     first, last = _invert_by_halves(factor[:half, :half], block), _invert_by_halves(factor[half:, half:], block)
-    below = -(last @ (factor[half:, :half] @ first))
+    below = -(last @ (factor[half:, :half] @ first))  # of [[A, 0], [B, C]] it is -C^-1 B A^-1
     return jnp.block([[first, jnp.zeros((half, n - half), factor.dtype)], [below, last]])
 
 

@@ -86,7 +86,7 @@ def conjugate_gradients(
         beta = _quotient(square, state.square)
         before = alpha * _quotient(state.beta, state.alpha)
         ratios = 1 / (1 + shifts * alpha[None] + before[None] * (1 - state.ratios))
-        sizes = state.sizes * ratios
+        sizes = state.sizes * ratios  # the residuals of shifted systems stay parallel to that of A
         solutions = state.solutions + (alpha[None] * ratios)[:, None] * state.directions
         directions = sizes[:, None] * residual[None] + (beta[None] * ratios**2)[:, None] * state.directions
         direction = residual + beta[None] * state.direction
@@ -104,7 +104,8 @@ def conjugate_gradients(
             jnp.zeros_like(size),
         ),
     )  # fmt: skip
-    last = found.solutions[jnp.argmin(shifts[:, 0])]
+    last = found.solutions[jnp.argmin(shifts[:, 0])]  # the least shift converges last
+    # Computed anew: the residual of the recursion drifts by rounding.
     remainder = right - multiply(last) - jnp.min(shifts) * last
     residual = jnp.max(jnp.sqrt(_quotient(jnp.sum(remainder**2, axis=0), size)))
     value = jnp.where(residual <= _SLACK * tolerance, found.solutions, jnp.nan)
@@ -126,6 +127,7 @@ def solve_by_conjugate_gradients(
         zero = jnp.zeros(1, columns.dtype)
         return conjugate_gradients(matrix, columns, zero, tolerance=tolerance, max_steps=max_steps).value[0]
 
+    # Reverse mode cannot pass through a `while_loop`.
     return jax.lax.custom_linear_solve(multiply, jnp.asarray(right), solve, symmetric=True)
 
 

@@ -106,8 +106,8 @@ def _factorize(matrix: Array, num_columns: int, least: Array) -> _Factorization:
         left, root, turns, rank = steps
         pivot = jnp.argmax(left)
         column = (matrix[pivot] - root @ root[pivot]) / jnp.sqrt(left[pivot])
-        column = column.at[pivot].set(jnp.sqrt(left[pivot]))
-        left = jnp.maximum(left - column**2, 0.0).at[pivot].set(0.0)
+        column = column.at[pivot].set(jnp.sqrt(left[pivot]))  # the division gives this up to rounding
+        left = jnp.maximum(left - column**2, 0.0).at[pivot].set(0.0)  # rounding may make it negative
         return _Factorization(left, root.at[:, rank].set(column), turns.at[pivot].set(rank), rank + 1)
 
     start = jnp.zeros((size, num_columns), matrix.dtype), jnp.full(size, size), jnp.asarray(0)

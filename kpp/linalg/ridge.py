@@ -216,6 +216,7 @@ class FeatureRidge(AbstractRidge):
 
     def leave_one_out(self, values: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
         """Divide the residuals of the fit to all rows by one minus the leverages."""
+        # These are c / r_i times the entries of C^-1 v and times the diagonal of C^-1.
         return self._residuals(values) / _column(1 - self.leverages(), values)
 
     def leave_one_out_norms(self, elements: GramMatrix) -> Float[Array, " n"]:

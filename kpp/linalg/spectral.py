@@ -43,7 +43,7 @@ def root_of_full_rank(matrix: Float[AnyArray, "n n"]) -> Float[Array, "n r"]:
     """
     values, vectors = np.linalg.eigh(np.asarray(matrix))
     values, vectors = values[::-1], vectors[:, ::-1]
-    kept = values > len(values) * np.finfo(values.dtype).eps * values[0]
+    kept = values > len(values) * np.finfo(values.dtype).eps * values[0]  # the threshold of numpy.linalg.matrix_rank
     return jnp.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 

@@ -13,8 +13,8 @@ import xarray as xr
 from jaxtyping import Array
 
 from kpp import linalg
-from kpp.gp.distributions import GaussianProcessMarginal
-from kpp.gp.gaussian_laws import gaussian_loo_by_factor, student_t_loo_by_factor
+from kpp.gp.laws.distributions import GaussianProcessMarginal
+from kpp.gp.laws.gaussian_laws import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.inference.base import NumpyroModel
 from kpp.inference.fit.draws import draw_map, flatten_draws, unflatten_draws
 from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, require_known

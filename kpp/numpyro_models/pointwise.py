@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import is_concrete, positive
-from kpp.gp.gaussian_laws import gaussian_loo_by_factor, student_t_loo_by_factor
+from kpp.gp.laws.gaussian_laws import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.typing import AnyArray
 
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp.plots.intervals import describe_interval
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -188,7 +186,9 @@ def legend_beside(ax: Axes, title: str | None = None) -> None:
 
 def label_x(ax: Axes, text: str, interval: Mapping[str, Any] | None = None) -> None:
     """Label the horizontal axis; a second line explains the thin lines, if kind and probability are given."""
-    note = "" if interval is None else f"\nlines: {describe_interval(**interval)}"
+    kinds = {"eti": "equal-tailed", "hdi": "highest-density"}
+    words = "" if interval is None else f"{100 * interval['probability']:g}% {kinds[interval['kind']]} interval"
+    note = f"\nlines: {words}" if words else ""
     ax.set_xlabel(plain(text) + note)
 
 

@@ -65,12 +65,6 @@ def check_probability(probability: float, kind: str) -> None:
         raise ValueError(f"`kind` must be 'eti' (equal-tailed) or 'hdi' (highest density), got {kind!r}")
 
 
-def describe_interval(probability: float, kind: IntervalKind) -> str:
-    """Return the interval in words, for legends: "90% equal-tailed interval"."""
-    words = {"eti": "equal-tailed", "hdi": "highest-density"}[kind]
-    return f"{100 * probability:g}% {words} interval"
-
-
 def _equal_tailed(draws: np.ndarray, probability: float) -> np.ndarray:
     tail = (1.0 - probability) / 2.0
     return np.quantile(draws, [tail, 1.0 - tail], axis=0)

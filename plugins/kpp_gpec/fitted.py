@@ -23,7 +23,7 @@ from kpp_gpec.fitted_output import FittedOutput
 from kpp_gpec.gpec_files import load, save
 from kpp_gpec.noisy_explanations import Observations, observe
 from kpp_gpec.process.explanation_process import ProcessLaw
-from kpp_gpec.process.hyperparameters import Selected
+from kpp_gpec.process.hyperparameters import SelectedHyperparameters
 from kpp_gpec.process.multitask import condition
 
 
@@ -267,7 +267,7 @@ class FittedGPEC(eqx.Module):
         )
 
 
-def _describe(selected: Selected) -> dict[str, Any]:
+def _describe(selected: SelectedHyperparameters) -> dict[str, Any]:
     """Return hyperparameters as JSON values."""
     plain = {name: np.asarray(value).tolist() for name, value in selected._asdict().items() if value is not None}
     return {**dict.fromkeys(selected._fields), **plain}

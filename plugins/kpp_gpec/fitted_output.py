@@ -9,7 +9,7 @@ import equinox as eqx
 from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.process.explanation_process import ExplanationProcess
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
-from kpp_gpec.process.hyperparameters import Selected, combine_kernels
+from kpp_gpec.process.hyperparameters import SelectedHyperparameters, combine_kernels
 from kpp_gpec.process.low_rank import LowRankMultitaskProcess
 from kpp_gpec.process.multitask import MultitaskProcess, condition
 
@@ -26,7 +26,7 @@ class FittedOutput(eqx.Module):
     """
 
     process: ExplanationProcess | MultitaskProcess | LowRankMultitaskProcess
-    selected: Selected
+    selected: SelectedHyperparameters
     geodesic: WeightedExponentialGeodesic | None
     boundary: BoundarySample | None
     num_components: int = eqx.field(static=True, default=0)
@@ -46,7 +46,9 @@ class FittedOutput(eqx.Module):
         return FittedOutput(process, selected, geodesic, self.boundary, self.num_components)
 
 
-def build_geodesic(boundary: WeightedExponentialGeodesic, selected: Selected) -> WeightedExponentialGeodesic:
+def build_geodesic(
+    boundary: WeightedExponentialGeodesic, selected: SelectedHyperparameters
+) -> WeightedExponentialGeodesic:
     """Return a WEG kernel with other parameters, its root computed."""
     parameters = selected.decay, selected.concentration, boundary.normalized
     return WeightedExponentialGeodesic(

@@ -20,7 +20,7 @@ from kpp.storage import netcdf
 from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted_output import FittedOutput, build_geodesic
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
-from kpp_gpec.process.hyperparameters import Selected, combine_kernels
+from kpp_gpec.process.hyperparameters import SelectedHyperparameters, combine_kernels
 from kpp_gpec.process.multitask import condition
 
 _MARK, _FORMAT = "kpp_gpec", 1
@@ -124,7 +124,7 @@ def _to_numpy(dataset: xr.Dataset) -> dict[str, np.ndarray]:
 
 def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.ndarray) -> FittedOutput:
     """Return a saved output, with its processes conditioned again."""
-    selected = Selected(variance=arrays["variance"], **described["selected"])
+    selected = SelectedHyperparameters(variance=arrays["variance"], **described["selected"])
     if isinstance(selected.lengthscale, list):
         selected = selected._replace(lengthscale=np.asarray(selected.lengthscale))
     selected = selected._replace(at_bounds=tuple(selected.at_bounds))

@@ -120,7 +120,7 @@ def thompson_duel(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, int]:
     draws = _read_draws(utilities)
     one, other = np.asarray(jax.random.randint(rng_key, (2,), 0, len(draws)))
     first = int(np.argmax(draws[one]))
-    rest = np.where(np.arange(draws.shape[1]) == first, -np.inf, draws[other])
+    rest = np.where(np.arange(draws.shape[1]) == first, -np.inf, draws[other])  # no candidate meets itself
     return first, int(np.argmax(rest))
 
 
@@ -144,7 +144,7 @@ def expected_best_utility(rng_key: RngKey, utilities: ArrayLike) -> tuple[int, i
     num_candidates = draws.shape[1]
     expected = np.array([np.maximum(draws[:, [i]], draws).mean(axis=0) for i in range(num_candidates)])
     expected[np.tril_indices(num_candidates)] = -np.inf
-    highest = np.argwhere(expected == expected.max())
+    highest = np.argwhere(expected == expected.max())  # ties are broken at random
     first, second = highest[int(jax.random.randint(rng_key, (), 0, len(highest)))]
     return int(first), int(second)
 

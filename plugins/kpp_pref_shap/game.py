@@ -21,7 +21,7 @@ from kpp.linalg import FactorizationError
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray, Leaf
 from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
-from kpp_pref_shap.sections import Conditioning, Mask, Sections, absent_weights, restricted_sections
+from kpp_pref_shap.sections import ConditionalReferences, Mask, Sections, absent_weights, restricted_sections
 
 #: A function of a coalition and the weights of the references to the values of instances, (p,).
 TermValues = Callable[[Mask, Float[Array, "n w"]], Float[Array, " p"]]
@@ -66,7 +66,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         self.observational()
 
     @abstractmethod
-    def observational(self) -> Conditioning:
+    def observational(self) -> ConditionalReferences:
         """Return the observational game of single rows, which holds the references."""
 
     @abstractmethod

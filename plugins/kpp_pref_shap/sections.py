@@ -30,7 +30,7 @@ Sections = Callable[[Mask, Float[Array, "n w"]], Float[Array, "m q"]]
 
 
 @runtime_checkable
-class Conditioning(Protocol):
+class ConditionalReferences(Protocol):
     """References and their weights given the present features; `kpp.games.Observational` has this form."""
 
     background: Float[AnyArray, "n d"]
@@ -47,7 +47,7 @@ class Conditioning(Protocol):
 
 
 def absent_weights(
-    observational: Conditioning, conditional: str, kernel: AbstractKernel, rows: Float[Array, "q d"]
+    observational: ConditionalReferences, conditional: str, kernel: AbstractKernel, rows: Float[Array, "q d"]
 ) -> Weights:
     """Return a function from a coalition to the weights of the references, given the present features of rows (q, d).
 
@@ -62,7 +62,7 @@ def absent_weights(
 
 
 def restricted_sections(
-    observational: Conditioning,
+    observational: ConditionalReferences,
     conditional: str,
     kernel: AbstractKernel,
     points: Float[Array, "m d"],

@@ -2,10 +2,10 @@ from .jobs.job import explain_to_store as explain_to_store
 from .report.contents import ReportContents as ReportContents
 from .report.explanation_report import render_explanation as render_explanation
 from .report.render import render_report as render_report
-from .study.config import StudyConfig as StudyConfig
-from .study.config import load_study as load_study
-from .study.config import parse_study as parse_study
 from .study.errors import StudyError as StudyError
 from .study.runner import run_study as run_study
+from .study.sections.config import StudyConfig as StudyConfig
+from .study.sections.config import load_study as load_study
+from .study.sections.config import parse_study as parse_study
 from .study.study_fit import StudyFit as StudyFit
 from .study.study_fit import load_fit as load_fit

@@ -13,7 +13,7 @@ from numpyro import distributions as dist
 from scipy import stats
 
 import kpp
-from kpp.calibration.certificate import Certificate, Coverage, _in_priors, _Known, _left_out, _simulate, _Study
+from kpp.calibration.certificate import Certificate, Coverage, _in_priors, _Known, _left_out, _Repetition, _simulate
 from kpp.kernels import RBF
 from kpp_models import GPClassification, GPRegression
 
@@ -89,10 +89,10 @@ def test_draws_outside_of_their_prior_are_counted(fit):
 def test_the_same_key_gives_the_same_shares_and_compiles_nothing_again(fit, capfd, monkeypatch):
     """The second certificate begins with the data sets of the first, and runs others in threads."""
     first = kpp.certify(jax.random.key(2), fit, ROWS, data_sets=2, **OPTIONS)
-    compiled, before, positions = [], [], _Study.positions
+    compiled, before, positions = [], [], _Repetition.positions
     jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
     monkeypatch.setattr(
-        _Study, "positions", lambda *arguments: before.append(compiled.count(PROGRAM)) or positions(*arguments)
+        _Repetition, "positions", lambda *arguments: before.append(compiled.count(PROGRAM)) or positions(*arguments)
     )
     second = kpp.certify(jax.random.key(2), fit, ROWS, data_sets=4, **OPTIONS)
     assert len(before) == 4

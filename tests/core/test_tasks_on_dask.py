@@ -22,7 +22,7 @@ from kpp.kernels import RBF
 from kpp.lazy.schedulers import complete_all
 from kpp.runtime.batching import progress_bar
 from kpp_models import LandmarkLogistic, LandmarkRidge
-from kpp_models.tables import landmark_machines
+from kpp_models.tables.machines import landmark_machines
 from kpp_optimization import replicate
 
 da = pytest.importorskip("dask.array")

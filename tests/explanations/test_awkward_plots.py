@@ -16,7 +16,7 @@ from kpp.causal import CausalDAG
 from kpp.data.tables import Schema
 from kpp.explanations.parts.html import explanation_html
 from kpp.plots._colors import LEVEL_STYLES, NEUTRAL, PERCENTILES
-from kpp_study.report.alternatives import beeswarm as described
+from kpp_study.report.drawings.alternatives import beeswarm as described
 from kpp_study.report.explained import importance
 from kpp_study.report.rows import row_table
 

@@ -10,7 +10,7 @@ import xarray as xr
 
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp_study.study.units import StudyUnits
+from kpp_study.study.reading.units import StudyUnits
 
 
 @pytest.mark.parametrize("draws", [False, True])

@@ -21,7 +21,7 @@ import kpp_models
 from kpp.__main__ import main
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp.explanations.named_functions import NamedFunction
+from kpp.explanations.functions.named_functions import NamedFunction
 from kpp.inference.fit import storage
 from kpp.kernels import RBF
 from kpp.storage import arviz_data, netcdf

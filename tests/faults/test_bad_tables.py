@@ -13,7 +13,7 @@ import pytest
 
 from kpp_study.jobs import command
 from kpp_study.study.errors import StudyError
-from kpp_study.study.files import read_table
+from kpp_study.study.reading.files import read_table
 
 OPEN = {".csv.gz": gzip.open, ".csv.bz2": bz2.open, ".csv.xz": lzma.open}
 TABLE = pd.DataFrame({"a": np.random.default_rng(0).normal(size=20), "b": list("abcde") * 4})

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from kpp.features import landmarks, mean_discrepancy
+from kpp.features import landmarks
+from kpp.features.landmarks import mean_discrepancy
 from kpp.kernels import RBF, Linear, median_heuristic
 
 X = np.random.default_rng(0).normal(size=(40, 2))

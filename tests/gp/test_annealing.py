@@ -9,8 +9,8 @@ import pytest
 from scipy import special
 
 from kpp.gp import BernoulliLikelihood
-from kpp.gp.annealing import anneal
-from kpp.gp.laplace_by_values import draw_whitened, laplace_log_evidence
+from kpp.gp.laplace.annealing import anneal
+from kpp.gp.laplace.by_values import draw_whitened, laplace_log_evidence
 
 SHIFT, PRECISION = np.array([1.0, -2.0]), np.array([[2.0, 0.5], [0.5, 1.0]])
 

@@ -11,7 +11,7 @@ import pytest
 
 from kpp import linalg
 from kpp.gp import IterativeSettings
-from kpp.gp.gaussian_laws import gaussian_log_density
+from kpp.gp.laws.gaussian_laws import gaussian_log_density
 from kpp.gp.toolkit import IterativeSystem, iterative_log_density, kernel_product
 from kpp.kernels import RBF, Matern52
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from kpp.gp import BernoulliLikelihood
-from kpp.gp.laplace_by_values import laplace_log_evidence, laplace_posterior, leave_one_out_latent, posterior_mode
+from kpp.gp.laplace.by_values import laplace_log_evidence, laplace_posterior, leave_one_out_latent, posterior_mode
 from kpp_models import LaplaceMarginal
 from oracles.kernels import rbf
 

@@ -186,7 +186,7 @@ def test_averages_are_the_integrals(name, found):
     marginal = np.log(integrals(lambda f: np.exp(density(np.array(y), f))))
     np.testing.assert_allclose(found[name]["marginal"], marginal, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(found[name]["expected"], integrals(lambda f: density(np.array(y), f)), rtol=2e-8)
-    # The error of the mean of a sigmoid is below 1e-9 (kpp.gp.links).
+    # The error of the mean of a sigmoid is below 1e-9 (kpp.gp.integrals.links).
     np.testing.assert_allclose(found[name]["response"], integrals(mean), rtol=1e-8, atol=1e-9)
 
 

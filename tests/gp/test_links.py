@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from kpp.gp import links
+from kpp.gp.integrals import links
 
 LINKS = ["logit", "probit"]
 probability, log_likelihood, derivatives, expected = (

@@ -8,7 +8,7 @@ from numpyro import distributions as dist
 from scipy import stats
 
 from kpp import linalg
-from kpp.gp.gaussian_laws import draw_gaussian, gaussian_log_density
+from kpp.gp.laws.gaussian_laws import draw_gaussian, gaussian_log_density
 from kpp_models import GaussianProcessMarginal
 
 

@@ -9,8 +9,8 @@ from numpyro import distributions as dist
 from scipy import special, stats
 
 from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, SoftmaxLikelihood
-from kpp.gp.expectations import expected_softplus
-from kpp.gp.softmax_expectations import expected_log_sum_exp, log_softmax_probabilities
+from kpp.gp.integrals.expectations import expected_softplus
+from kpp.gp.integrals.softmax_expectations import expected_log_sum_exp, log_softmax_probabilities
 from kpp.gp.toolkit import LatentObservations
 
 RNG = np.random.default_rng(3)

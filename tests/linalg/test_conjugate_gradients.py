@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kpp import linalg
+from kpp.linalg.conjugate_gradients import conjugate_gradients, solve_by_conjugate_gradients
 
 RNG = np.random.default_rng(11)
 ROOT = RNG.normal(size=(20, 20))
@@ -19,7 +19,7 @@ SETTINGS = {"tolerance": 1e-12, "max_steps": 100}
 
 @functools.partial(jax.jit, static_argnames="max_steps")
 def found(right=RIGHT, shifts=SHIFTS, max_steps=100):
-    return linalg.conjugate_gradients(lambda v: MATRIX @ v, right, shifts, tolerance=1e-12, max_steps=max_steps)
+    return conjugate_gradients(lambda v: MATRIX @ v, right, shifts, tolerance=1e-12, max_steps=max_steps)
 
 
 def test_all_shifts_are_solved_by_the_products_of_one_system():
@@ -49,7 +49,7 @@ def test_what_is_not_solved_is_nan(options):
 @pytest.mark.slow
 def test_derivatives_of_a_solution_are_those_of_a_dense_one():
     def by_iterations(matrix, right):
-        return linalg.solve_by_conjugate_gradients(lambda v: matrix @ v, right, **SETTINGS)
+        return solve_by_conjugate_gradients(lambda v: matrix @ v, right, **SETTINGS)
 
     def value(solve):
         return lambda size: jnp.sum(jnp.sin(solve(MATRIX + size * jnp.diag(jnp.arange(20.0)), RIGHT * size)))

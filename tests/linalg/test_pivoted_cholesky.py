@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.linalg.lapack import dpstrf
 
-from kpp.linalg import FactorizationError, pivoted_cholesky, pivoted_whitener
+from kpp.linalg import FactorizationError
+from kpp.linalg.pivoted import pivoted_cholesky, pivoted_whitener
 from oracles.kernels import rbf
 
 ROOT = np.random.default_rng(0).normal(size=(9, 9))

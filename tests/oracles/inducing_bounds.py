@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.gp.gaussian_laws import gaussian_log_density
-from kpp.gp.inducing_points import trace_deficit
+from kpp.gp.inducing.points import trace_deficit
+from kpp.gp.laws.gaussian_laws import gaussian_log_density
 from kpp.typing import AnyArray
 
 

@@ -13,44 +13,20 @@ complete for this, with several treatments and outcomes: no node of Z is a causa
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 from kpp.causal.criteria.causal_paths import causal_nodes, directed_path, forbidden_nodes, path_to_forbidden
-from kpp.causal.errors import CausalError, LatentNodeError, NoAdjustmentError
+from kpp.causal.criteria.checks import CriterionCheck, as_observed, closed, offered_nodes, required_nodes
+from kpp.causal.errors import NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.mixed_graph import Nodes, NodeSet
-from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
+from kpp.causal.graph.nodes import as_nodes, check_question
 from kpp.causal.graph.separating_sets import minimal_separators, sets_between
-from kpp.causal.graph.separation import Path, d_connecting_path, some_separator
-from kpp.foundation.wording import brief, named
+from kpp.causal.graph.separation import d_connecting_path, some_separator
+from kpp.foundation.wording import named
 
 CLOSES_NONCAUSAL = "an adjustment set closes every proper path that is not causal"
 CLOSES_BACKDOOR = "a back-door set closes every path into a treatment"
-
-
-@dataclasses.dataclass(frozen=True)
-class CriterionCheck:
-    """Whether nodes satisfy a criterion; its truth value is the result.
-
-    Args:
-        holds: Whether they do.
-        criterion: The condition that fails, in words; empty if none does.
-        witness: A path that shows it; None if none does.
-    """
-
-    holds: bool
-    criterion: str = ""
-    witness: Path | None = None
-
-    def __bool__(self) -> bool:
-        return self.holds
-
-    def __str__(self) -> str:
-        if self.holds:
-            return "holds"
-        shown = "this does not hold" if self.witness is None else f"see the path {brief(self.witness)}"
-        return f"{self.criterion}; {shown}"
 
 
 def is_adjustment_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adjusting: Nodes) -> CriterionCheck:
@@ -189,19 +165,6 @@ def allowed_nodes(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, with
     )
 
 
-def offered_nodes(graph: CausalDAG, within: Nodes | None) -> NodeSet:
-    """Return the observed nodes among the given nodes, or all observed nodes for None."""
-    return graph.observed if within is None else as_nodes(graph, within, "within") & graph.observed
-
-
-def required_nodes(graph: CausalDAG, include: Nodes, offered: NodeSet, others: NodeSet) -> NodeSet:
-    """Return the nodes that each set must hold; they must be among the nodes that it may hold."""
-    required = as_observed(graph, include, "include", others)
-    if not required <= offered:
-        raise CausalError(f"`include` must be part of `within`, which lacks {named(graph.sort(required - offered))}")
-    return required
-
-
 def check_adjustable(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, allowed: NodeSet) -> None:
     """Raise NoAdjustmentError if no adjustment set lies within the allowed nodes."""
     backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
@@ -210,18 +173,3 @@ def check_adjustable(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, a
         path = d_connecting_path(backdoor, treatments, outcomes, candidate)
         effect = f"the effect of {named(graph.sort(treatments))} on {named(graph.sort(outcomes))}"
         raise NoAdjustmentError(f"no set of allowed nodes adjusts for {effect}", CLOSES_NONCAUSAL, path)
-
-
-def as_observed(graph: CausalDAG, nodes: Nodes, argument: str, others: NodeSet) -> NodeSet:
-    """Return names as a set of observed nodes that are neither treatments nor outcomes."""
-    found = as_nodes(graph, nodes, argument)
-    check_disjoint(**{argument: found, "treatment` or `outcome": others})
-    if found & graph.latent:
-        raise LatentNodeError(argument, found & graph.latent)
-    return found
-
-
-def closed(graph: CausalDAG, x: NodeSet, y: NodeSet, given: NodeSet, criterion: str) -> CriterionCheck:
-    """Check that a third set closes all paths between two sets in a graph from which a criterion removed edges."""
-    path = d_connecting_path(graph, x, y, given)
-    return CriterionCheck(True) if path is None else CriterionCheck(False, criterion, path)

@@ -21,8 +21,8 @@ import functools
 from collections import deque
 from collections.abc import Iterator
 
-from kpp.causal.criteria.adjustment_sets import CriterionCheck, as_observed, closed, offered_nodes, required_nodes
 from kpp.causal.criteria.causal_paths import directed_path
+from kpp.causal.criteria.checks import CriterionCheck, as_observed, closed, offered_nodes, required_nodes
 from kpp.causal.errors import NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.mixed_graph import Nodes, NodeSet

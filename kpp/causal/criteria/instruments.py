@@ -16,14 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from kpp.causal.criteria.adjustment_sets import (
-    CriterionCheck,
-    allowed_nodes,
-    as_observed,
-    closed,
-    proper_backdoor_graph,
-)
+from kpp.causal.criteria.adjustment_sets import allowed_nodes, proper_backdoor_graph
 from kpp.causal.criteria.causal_paths import forbidden_nodes, path_to_forbidden
+from kpp.causal.criteria.checks import CriterionCheck, as_observed, closed
 from kpp.causal.criteria.treks import covariance_rank
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG

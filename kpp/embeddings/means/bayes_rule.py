@@ -113,6 +113,7 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
     def _solve(self, operator: Float[Array, "q q"], target: Float[Array, "q p"]) -> Float[Array, "q p"]:
         r"""Return :math:`A (A^2 + \delta I)^{-1} b`, the real part of :math:`(A + i \sqrt\delta I)^{-1} b`."""
         shift = 1j * jnp.sqrt(self.regularization) * jnp.eye(len(operator), dtype=operator.dtype)
+        # A^2 would have the square of the condition number of A.
         return jnp.linalg.solve(operator + shift, target.astype(shift.dtype)).real
 
     @classmethod

@@ -221,7 +221,7 @@ def _signed(
     of_x, of_y = (residual_maker(features) for features in (first, second))
     residuals, others = of_x @ first, of_y @ second
     weights = of_x @ ((others @ others.T) * grams[len(given_kernels) // 2]) @ of_x
-    noise = residuals / jnp.sqrt(jnp.sum(of_x**2, axis=1))[:, None]
+    noise = residuals / jnp.sqrt(jnp.sum(of_x**2, axis=1))[:, None]  # errors of variance 1 leave (A A^T)_ii
     terms = (noise @ noise.T) * weights
     signs = jax.random.rademacher(rng_key, (num_draws, x.shape[0]), dtype=x.dtype)
     drawn = jnp.sum((signs @ terms) * signs, axis=1)

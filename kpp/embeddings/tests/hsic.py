@@ -130,7 +130,7 @@ def _rows(x: Numbers, y: Numbers) -> tuple[Float[Array, "n d"], Float[Array, "n 
 def _biased(k: Float[Array, "n n"], m: Float[Array, "n n"]) -> Float[Array, ""]:
     centered = k - jnp.mean(k, axis=0)[None, :]
     centered = centered - jnp.mean(centered, axis=1)[:, None]
-    return jnp.mean(centered * m)
+    return jnp.mean(centered * m)  # tr(H K H M) / n^2: centering one of the two is enough
 
 
 @jax.jit

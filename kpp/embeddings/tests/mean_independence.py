@@ -201,7 +201,7 @@ def _signed(
     others = of_x @ features
     weights = _without_diagonal((others @ others.T) * grams[len(grams) // 2])
     residuals = of_y @ outcomes
-    noise = residuals / jnp.sqrt(jnp.sum(of_y**2, axis=1))[:, None]
+    noise = residuals / jnp.sqrt(jnp.sum(of_y**2, axis=1))[:, None]  # errors of variance 1 leave (A A^T)_ii
     signs = jax.random.rademacher(rng_key, (num_draws, y.shape[0]), dtype=y.dtype)
     # Residuals of the data and of the draws, (q, draws and 1, n).
     drawn = jax.lax.map(lambda e: jnp.concatenate([e[0][None], (signs * e[1][None]) @ of_y.T]), (residuals.T, noise.T))

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.linalg.pivoted import pivoted_cholesky
 from kpp.typing import AnyArray
 
 #: The lengthscales tried, in units of those of the median heuristic.
@@ -42,12 +43,12 @@ def regressions_on(grams: Float[Array, "kernels n n"]) -> Callable[[Float[Array,
 
 def centered_features(gram: Float[Array, "n n"]) -> Float[Array, "n q"]:
     """Return centered features with the products of a kernel matrix, up to a matrix of low rank."""
-    return centered(linalg.pivoted_cholesky(gram, min(_MAX_FEATURES, gram.shape[0])))
+    return centered(pivoted_cholesky(gram, min(_MAX_FEATURES, gram.shape[0])))
 
 
 def _spectrum(gram: Float[Array, "n n"]) -> tuple[Float[Array, " r"], Float[Array, "n r"]]:
     """Return eigenvalues and eigenvectors of a root of low rank of a kernel matrix."""
-    root = linalg.pivoted_cholesky(gram, min(_MAX_RANK, gram.shape[0]))
+    root = pivoted_cholesky(gram, min(_MAX_RANK, gram.shape[0]))
     products = root.T @ root
     # LAPACK is ten times slower with eigenvalues that are 0 up to rounding.
     lift = _ROUNDING * jnp.mean(jnp.diagonal(gram))

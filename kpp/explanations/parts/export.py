@@ -45,7 +45,7 @@ def to_shap(dataset: xr.Dataset, schema: Schema, bounds: xr.DataArray | None) ->
         values=values.values.astype(np.float64),
         base_values=base_values.values.astype(np.float64),
         data=data,
-        display_data=decoded(data, schema) if schema.levels else None,
+        display_data=schema.as_objects(data) if schema.levels else None,
         feature_names=list(schema.feature_names),
         output_names=[str(name) for name in values.coords["output"].values] if "output" in values.dims else None,
         **uncertainty,
@@ -84,17 +84,12 @@ def to_dataframe(dataset: xr.Dataset, schema: Schema, probability: float, kind: 
     table = xr.Dataset(
         {name: column.drop_vars(set(column.coords) - set(dims)) for name, column in columns.items()}, coords
     )
-    shown = xr.DataArray(decoded(dataset["data"].values, schema), dims=("instance", "feature"))
+    shown = xr.DataArray(schema.as_objects(dataset["data"].values), dims=("instance", "feature"))
     table = table.assign(data=shown.broadcast_like(table["value"]))
     frame = table.to_dataframe(dim_order=dims).reset_index()
     if not schema.levels:
         frame["data"] = frame["data"].astype(float)
     return frame[[*dims, "data", *columns]]
-
-
-def decoded(data: np.ndarray, schema: Schema) -> np.ndarray:
-    """Return points (p, d) with codes replaced by their levels, as objects."""
-    return np.stack([np.asarray(column, dtype=object) for column in schema.decode(data).values()], axis=1)
 
 
 def describe(dataset: xr.Dataset) -> str:

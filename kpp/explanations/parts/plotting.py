@@ -11,7 +11,6 @@ import xarray as xr
 
 from kpp import plots
 from kpp.data.tables import Schema
-from kpp.explanations.parts.export import decoded
 from kpp.explanations.parts.uncertainty import drawn_independently, interval, is_uncertain
 from kpp.foundation.arguments import guard_exports
 from kpp.plots.intervals import IntervalKind, check_probability
@@ -89,7 +88,7 @@ class ExplanationPlots:
         part = _rows(self._output(output), [instance])
         bounds = _bounds(part, probability, kind)
         row = part.isel(instance=0)
-        data = part["data"].copy(data=decoded(part["data"].values, self._schema)).isel(instance=0)
+        data = part["data"].copy(data=self._schema.as_objects(part["data"].values)).isel(instance=0)
         ax = plots.waterfall(
             row["values"],
             row["base_values"],

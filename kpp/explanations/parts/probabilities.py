@@ -6,9 +6,9 @@ import numpy as np
 import scipy.special
 import xarray as xr
 
-from kpp.data.tables import unknown_feature
 from kpp.explanations.parts.build import SAMPLE_DIMS
 from kpp.explanations.parts.uncertainty import check_uncertain, drawn_independently, own_instances, variance
+from kpp.foundation.wording import unknown_feature
 
 # Replaces a divisor of zero.
 _TINY = 1e-200

@@ -28,7 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.games.estimators.quadrature import by_sign, gauss_legendre, num_nodes, products_of_others
+from kpp.games.estimators.quadratures.nodes import gauss_legendre, num_nodes
+from kpp.games.estimators.quadratures.quadrature import by_sign, products_of_others
 from kpp.games.players.players import Players
 from kpp.games.values.interventional import Interventional
 from kpp.kernels import AbstractKernel, AbstractProductKernel
@@ -74,7 +75,7 @@ def _node_pairs(num_players: int, same: bool) -> Float[np.ndarray, "q 3"]:
     """Return pairs of nodes and weights; for a point with itself only half of them, to be added to the transpose."""
     nodes, weights = gauss_legendre(num_nodes(num_players))
     pairs = itertools.product(range(len(nodes)), repeat=2)
-    half = {1: 1.0, 0: 0.5, -1: 0.0}
+    half = {1: 1.0, 0: 0.5, -1: 0.0}  # exchanged nodes give the transpose
     rows = [
         (nodes[i], nodes[j], weights[i] * weights[j] * (half[int(np.sign(j - i))] if same else 1.0)) for i, j in pairs
     ]
@@ -151,7 +152,7 @@ def _signed_moments(value: Array, by_s: Array, by_t: Array, by_both: Array, weig
     """Sum over pairs of backgrounds for factors of any sign, by the products of all factors but two."""
 
     def row(player: Array) -> Array:
-        others = products_of_others(value.at[player].set(1.0))
+        others = products_of_others(value.at[player].set(1.0))  # leaves two out: `player` counts as 1
         derivatives = (by_s[player][None] * by_t).at[player].set(by_both[player])
         return jnp.sum(weights[None] * derivatives * others, axis=(1, 2))
 

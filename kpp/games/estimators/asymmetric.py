@@ -162,6 +162,7 @@ class _Orders:
         weights = np.zeros((len(self._causes), len(self.coalitions)))
         for place, coalition in enumerate(self.coalitions):
             for player, larger in self._joined(coalition).items():
+                # The share of the orders that pass through both.
                 share = forming[place] * completing[self._place[larger]] / completing[0]
                 weights[player, self._place[larger]] += share
                 weights[player, place] -= share

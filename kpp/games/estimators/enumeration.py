@@ -130,7 +130,7 @@ def _absent_tables(
 
     low_size = 2 ** (players.num_players // 2)
     start = jnp.zeros((points.shape[0], 2**players.num_players // low_size, low_size), dtype=points.dtype)
-    return jax.lax.scan(add, start, chunks)[0][:, ::-1, ::-1]
+    return jax.lax.scan(add, start, chunks)[0][:, ::-1, ::-1]  # the complement of subset i is 2^k - 1 - i
 
 
 def _half_tables(

@@ -24,8 +24,8 @@ from scipy.special import comb
 from kpp.foundation.validation import one_of
 from kpp.games.estimators.enumeration import enumerate_products, enumerate_values
 from kpp.games.estimators.game import Game
-from kpp.games.estimators.interaction_quadrature import quadrature_interactions
 from kpp.games.estimators.methods import check_batch_size, choose_for_game
+from kpp.games.estimators.quadratures.interaction_quadrature import quadrature_interactions
 from kpp.games.estimators.read_game import read_game
 from kpp.games.players.coalitions import all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
@@ -141,8 +141,8 @@ def _weights_by_size(num_players: int, index: str) -> Float[np.ndarray, " sizes"
     """Return the weights of second differences at coalitions of s = 0, ..., g - 2 players."""
     sizes = np.arange(max(1, num_players - 1))
     if index == "SII":
-        return 1.0 / (max(1, num_players - 1) * comb(max(0, num_players - 2), sizes))
-    return 2.0 / (num_players * comb(num_players - 1, sizes))
+        return 1.0 / (max(1, num_players - 1) * comb(max(0, num_players - 2), sizes))  # Grabisch and Roubens (1999)
+    return 2.0 / (num_players * comb(num_players - 1, sizes))  # Sundararajan, Dhamdhere and Agarwal (2020)
 
 
 def _sii_from_table(values: Float[Array, "c *rest"]) -> Float[Array, "g g *rest"]:

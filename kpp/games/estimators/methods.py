@@ -10,7 +10,8 @@ from kpp.foundation.validation import count, one_of
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.enumeration import enumerate_products, enumerate_values
 from kpp.games.estimators.game import Game
-from kpp.games.estimators.quadrature import num_nodes, quadrature_shapley
+from kpp.games.estimators.quadratures.nodes import num_nodes
+from kpp.games.estimators.quadratures.quadrature import quadrature_shapley
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table
 from kpp.games.players.coalitions import MAX_ENUMERATED
 from kpp.games.values.abstract import AbstractValueFunction

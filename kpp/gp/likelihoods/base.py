@@ -13,9 +13,9 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from kpp.foundation.validation import as_array, as_targets, refuse_masked, wrong_kind
-from kpp.gp.expectations import expectation, log_expectation
-from kpp.gp.gaussian_laws import LatentPredictive, draw_joint
-from kpp.gp.links import Derivatives
+from kpp.gp.integrals.expectations import expectation, log_expectation
+from kpp.gp.integrals.links import Derivatives
+from kpp.gp.laws.gaussian_laws import LatentPredictive, draw_joint
 from kpp.typing import AnyArray, RngKey
 
 Likelihood = TypeVar("Likelihood", bound="AbstractLikelihood")

@@ -11,9 +11,17 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from kpp.foundation.validation import as_binary_labels, one_of
-from kpp.gp.expectations import expected_log_ndtr, expected_softplus
+from kpp.gp.integrals.expectations import expected_log_ndtr, expected_softplus
+from kpp.gp.integrals.links import (
+    LINKS,
+    Derivatives,
+    Link,
+    derivatives,
+    expected_log_probability,
+    log_likelihood,
+    probability,
+)
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
-from kpp.gp.links import LINKS, Derivatives, Link, derivatives, expected_log_probability, log_likelihood, probability
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 
@@ -46,7 +54,7 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
         return log_likelihood(self.link, self.y, f)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
-        """Return its derivatives; see `kpp.gp.links.derivatives`."""
+        """Return its derivatives; see `kpp.gp.integrals.links.derivatives`."""
         return derivatives(self.link, self.y, f)
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
@@ -62,7 +70,7 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
         return jnp.exp(expected_log_probability(self.link, jnp.ones_like(mean), mean, variance))
 
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log probability of every label; see `kpp.gp.links.expected_log_probability`."""
+        """Return the log probability of every label; see `kpp.gp.integrals.links.expected_log_probability`."""
         return expected_log_probability(self.link, self.y, mean, variance)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:

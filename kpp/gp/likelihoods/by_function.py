@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from kpp.gp.expectations import expectation
+from kpp.gp.integrals.expectations import expectation
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.typing import AnyArray, RngKey
 

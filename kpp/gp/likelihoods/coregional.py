@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
+from kpp.gp.laws.normal import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
-from kpp.gp.normal import LOG_TWO_PI
 from kpp.kernels import parameter
 from kpp.kernels.toolkit import check_positive
 from kpp.priors import leaf_shape
@@ -135,5 +135,5 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
 
     def _expected(self, center: Float[Array, "n outputs"], variance: AnyArray | float) -> Float[Array, " n"]:
         known, noise = ~jnp.isnan(self.y), self._noise[None]
-        squares = jnp.square(jnp.where(known, self.y - center, 0.0)) + variance
+        squares = jnp.square(jnp.where(known, self.y - center, 0.0)) + variance  # NaN here would reach the gradient
         return -0.5 * jnp.sum(jnp.where(known, LOG_TWO_PI + jnp.log(noise) + squares / noise, 0.0), axis=1)

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from kpp.foundation.validation import as_targets, check_same_rows, is_concrete, refuse_first
-from kpp.gp.expectations import deviation, expected_softplus
+from kpp.gp.integrals.expectations import deviation, expected_softplus
+from kpp.gp.integrals.links import Derivatives, expected_log_probability, softplus_derivatives
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
-from kpp.gp.links import Derivatives, expected_log_probability, softplus_derivatives
 from kpp.kernels import parameter
 from kpp.kernels.toolkit import check_positive
 from kpp.storage.serialization import data_class
@@ -153,6 +153,7 @@ class NegativeBinomialLikelihood(AbstractCountLikelihood):
         """Draw counts at an exposure of 1: Poisson's law with a rate of Gamma's."""
         first, second = jax.random.split(rng_key)
         f = jnp.asarray(f)
+        # The numbers themselves underflow for small concentrations.
         gamma = jax.random.loggamma(first, self.concentration, f.shape, f.dtype)
         return _draw_counts(second, f + gamma - jnp.log(self.concentration))
 

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.gp.gaussian_laws import LatentPredictive, draw_joint
+from kpp.gp.integrals.links import Derivatives
+from kpp.gp.laws.gaussian_laws import LatentPredictive, draw_joint
+from kpp.gp.laws.normal import normal_log_density
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
-from kpp.gp.links import Derivatives
-from kpp.gp.normal import normal_log_density
 from kpp.kernels import check_non_negative, parameter
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf, RngKey

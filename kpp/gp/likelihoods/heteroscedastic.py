@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_targets
-from kpp.gp.expectations import log_mixture_of_noises
+from kpp.gp.integrals.expectations import log_mixture_of_noises
+from kpp.gp.laws.normal import LOG_TWO_PI
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
-from kpp.gp.normal import LOG_TWO_PI
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from kpp.foundation.validation import as_targets, is_concrete, refuse_first
-from kpp.gp.expectations import deviation, expected_softplus
+from kpp.gp.integrals.expectations import deviation, expected_softplus
+from kpp.gp.integrals.links import Derivatives, expected_log_probability, softplus_derivatives
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
-from kpp.gp.links import Derivatives, expected_log_probability, softplus_derivatives
 from kpp.kernels import parameter
 from kpp.kernels.toolkit import check_positive
 from kpp.priors import leaf_shape
@@ -103,7 +103,7 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
     @property
     def _log_width(self) -> Float[Array, " n"]:
         lower, upper = self._ends()
-        return jnp.log(-jnp.expm1(lower - upper))
+        return jnp.log(-jnp.expm1(lower - upper))  # log(1 - exp(a - b)), which is 0 at the infinite ends
 
     def _ends(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the cutpoints below and above each observed level, infinite at the ends."""

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from kpp.data.labels import read_classes
+from kpp.gp.integrals.softmax_expectations import expected_log_sum_exp, log_softmax_probabilities
 from kpp.gp.likelihoods.base import observed_field
 from kpp.gp.likelihoods.multi_latent import AbstractMultiLatentLikelihood, Latents
-from kpp.gp.softmax_expectations import expected_log_sum_exp, log_softmax_probabilities
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, RngKey
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from kpp.gp.expectations import expected_log_one_plus_square, student_t_marginal
+from kpp.gp.integrals.expectations import expected_log_one_plus_square, student_t_marginal
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood, observed_field
 from kpp.kernels import parameter
 from kpp.kernels.toolkit import check_positive
@@ -54,7 +54,7 @@ class StudentTLikelihood(AbstractPointwiseLikelihood):
         return {"noise_variance": jnp.broadcast_to(noise, jnp.shape(mean))}
 
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log density of every observation; see `kpp.gp.expectations.student_t_marginal`."""
+        """Return the log density of every observation; see `kpp.gp.integrals.expectations.student_t_marginal`."""
         return student_t_marginal(self.y - mean, variance, self.scale, self.degrees_of_freedom)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:

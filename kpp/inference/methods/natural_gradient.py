@@ -46,7 +46,7 @@ class _ThroughFeatures(Protocol):
     whitened: str
 
 
-class _Law(NamedTuple):
+class _WhitenedLaws(NamedTuple):
     r"""The laws of the l columns of whitened values, :math:`N(\Lambda^{-1} \eta, \Lambda^{-1})`.
 
     Attributes:
@@ -69,7 +69,7 @@ class _State(NamedTuple):
 
     sites: dict[str, Array]
     optimizer: Any
-    law: _Law
+    law: _WhitenedLaws
     bounds: Array
 
 
@@ -188,7 +188,7 @@ class NaturalGradient(AbstractInference):
         sites = {name: value for name, value in start.items() if name != whitened}
         white = jnp.atleast_2d(start[whitened].T)  # (l, w)
         eye = jnp.eye(white.shape[1], dtype=white.dtype)
-        law = _Law(jnp.zeros_like(white), jnp.broadcast_to(eye, (*white.shape, white.shape[1])))
+        law = _WhitenedLaws(jnp.zeros_like(white), jnp.broadcast_to(eye, (*white.shape, white.shape[1])))
         bounds = jnp.zeros(self.num_steps, white.dtype)
         return _State(sites, self._optimizer().init(sites), law, bounds)
 
@@ -290,6 +290,7 @@ def _bound(
 def _variances(features: Float[Array, "b w"], covariance: Float[Array, "w w"]) -> Float[Array, " b"]:
     r"""Return :math:`\phi_i^\top S \phi_i`; one product with S serves for the values and for the derivative."""
     fixed = jax.lax.stop_gradient(features)
+    # With `fixed` constant, the derivative is 2 S phi, that of the quadratic form.
     return jnp.maximum(jnp.sum((2.0 * features - fixed) * (fixed @ covariance), axis=1), 0.0)
 
 
@@ -315,7 +316,9 @@ def _trace(
     return handlers.trace(handlers.substitute(seeded, substitute_fn=value)).get_trace(data)
 
 
-def _natural_step(law: _Law, seen: Any, means: Array, by_mean: Array, by_variance: Array, rho: Array) -> _Law:
+def _natural_step(
+    law: _WhitenedLaws, seen: Any, means: Array, by_mean: Array, by_variance: Array, rho: Array
+) -> _WhitenedLaws:
     """Move the law by a step of the natural gradient."""
     features = seen.features
     columns = by_mean.shape[1:] or (1,)
@@ -330,10 +333,10 @@ def _natural_step(law: _Law, seen: Any, means: Array, by_mean: Array, by_varianc
         return shift, eye + scale * (features.T @ weighted)
 
     shift, precision = jax.lax.map(target, (slope, curvature, scale, means))
-    return _Law(*((1.0 - rho) * old + rho * new for old, new in zip(law, (shift, precision), strict=True)))
+    return _WhitenedLaws(*((1.0 - rho) * old + rho * new for old, new in zip(law, (shift, precision), strict=True)))
 
 
-def _means(law: _Law, roots: Float[Array, "l w w"]) -> Float[Array, "l w"]:
+def _means(law: _WhitenedLaws, roots: Float[Array, "l w w"]) -> Float[Array, "l w"]:
     return jnp.einsum("lij,lik,lk->lj", roots, roots, law.shift)
 
 

@@ -179,6 +179,7 @@ class NUTS(AbstractInference):
             raise TypeError("there are no chains to resume: the model has no latent sites")
         model, chains = CalledWith(numpyro_model).from_state(state)
         keys = jax.random.split(rng_key, state["step_size"].shape[0])
+        # (chain, k, k), or (chain, k).
         nuts = dataclasses.replace(self, dense_mass=state["inverse_mass_matrix"].ndim == 3)
         return nuts._sample(model, data, _restart(nuts, model, keys, chains, data), 0, num_samples)
 
@@ -225,6 +226,7 @@ class NUTS(AbstractInference):
     def _collect(self, model: CalledWith, data: Data, last: HMCState, kept: dict[str, Any]) -> Posterior:
         stats = {name: value for name, value in kept.items() if name != "z"}
         stats["lp"] = -stats.pop("potential_energy")
+        # A tree of depth d has from 2^(d-1) to 2^d - 1 steps.
         stats["tree_depth"] = np.floor(np.log2(stats["n_steps"])).astype(int) + 1
         self._warn(stats)
         (inverse_mass_matrix,) = last.adapt_state.inverse_mass_matrix.values()
@@ -315,7 +317,7 @@ def _restart(nuts: NUTS, model: CalledWith, keys: jax.Array, chains: dict[str, j
 def _constrain(nuts: NUTS, model: CalledWith, positions: dict[str, AnyArray], data: Data) -> dict[str, jax.Array]:
     """Return the values of all sites at unconstrained positions (chain, draw, ...)."""
     kernel = nuts.kernel(model)
-    kernel.init(jax.random.key(0), 0, None, (data,), {})
+    kernel.init(jax.random.key(0), 0, None, (data,), {})  # before `init`, NumPyro's `postprocess_fn` is the identity
     return jax.lax.map(jax.tree_util.Partial(jax.lax.map, kernel.postprocess_fn((data,), {})), positions)
 
 

@@ -45,7 +45,7 @@ class Kronecker(NamedTuple):
             The product, (m c,), in m c' (m' + c) multiplications.
         """
         table = jnp.asarray(values).reshape(self.first.shape[1], self.second.shape[1])
-        return (self.first @ table @ self.second.T).reshape(-1)
+        return (self.first @ table @ self.second.T).reshape(-1)  # vec(A V B^T), rows first
 
     def solve(self, values: Float[AnyArray, " mc"], ridge: ArrayLike) -> Float[Array, " mc"]:
         r"""Return :math:`(A \otimes B + \lambda I)^{-1} v` for two Gram matrices, by an eigendecomposition of each.

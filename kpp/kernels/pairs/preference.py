@@ -109,7 +109,7 @@ class Preferential(AbstractPreferenceKernel):
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
 
     def _combine(self, aa: Array, bb: Array, ab: Array, ba: Array) -> Array:
-        return (aa + bb) - (ab + ba)
+        return (aa + bb) - (ab + ba)  # exactly skew: sums of two numbers do not depend on their order
 
     def _pair_features(self, first: Array, second: Array) -> Array:
         return first - second

@@ -107,7 +107,7 @@ def _integral(power: int, order: int, t: Float[Array, "..."], nu: Float[Array, "
 def _integral_jvp(power: int, order: int, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (t, nu), (dt, dnu) = primals, tangents
     value = _integral(power, order, t, nu)
-    by_t = -0.25 * _integral(power, order + 1, t, nu)
+    by_t = -0.25 * _integral(power, order + 1, t, nu)  # the derivative brings down -exp(-u) / 4
     by_nu = _integral(power + 1, order, t, nu) - digamma(nu) * value
     return value, by_t * dt + by_nu * dnu
 
@@ -134,7 +134,7 @@ def _quadrature(
     """
     t = jnp.minimum(t, jnp.finfo(t.dtype).max)
     larger = (jnp.abs(exponent) + jnp.sqrt(exponent**2 + t)) / 2
-    smaller = t / (4 * larger)
+    smaller = t / (4 * larger)  # by the product of the roots: their difference would lose digits
     a, b = jnp.where(exponent > 0, larger, smaller), jnp.where(exponent > 0, smaller, larger)
     low, high = -_reach(b, a), _reach(a, b)
     step, center = (high - low) / (_NODES - 1), jnp.log(a)

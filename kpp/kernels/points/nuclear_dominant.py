@@ -179,7 +179,7 @@ def _chain_terms(order: int, rate: Float[Array, " d"], decay: Float[Array, " d"]
     diagonal = 2 * rate + decay
     minors = [jnp.ones_like(diagonal), diagonal]
     for _ in range(order - 1):
-        minors.append(diagonal * minors[-1] - rate**2 * minors[-2])
+        minors.append(diagonal * minors[-1] - rate**2 * minors[-2])  # determinants of a tridiagonal matrix
     first_row = [rate**j * minors[order - 1 - j] / minors[order] for j in range(order)]
     return _Terms(
         height=jnp.sqrt((2 * jnp.pi) ** order / minors[order]),

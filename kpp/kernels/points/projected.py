@@ -23,6 +23,7 @@ from kpp.kernels.parameters import check_non_negative, parameter, point_rows
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.points.nonstationary import Constant
 from kpp.kernels.points.stationary import RBF
+from kpp.linalg.pivoted import pivoted_whitener
 from kpp.typing import Leaf, Numbers, Points, RngKey
 
 #: What the projection is applied to; see `Projected`.
@@ -186,7 +187,7 @@ class Projected(AbstractKernel):
             what = "the matrix of the condition kernel plus n * regularization * I"
             dense = linalg.DenseRidge.create(self.condition_kernel.gram(self.points), ridge, what=what)
             return _Expectation(averaged, self.condition_kernel, self.points, dense, None, None)
-        whitener = linalg.pivoted_whitener(
+        whitener = pivoted_whitener(
             self.condition_kernel.gram(self.landmarks), what="the kernel matrix of the landmarks"
         )
         features = self.condition_kernel(self.points, self.landmarks) @ whitener.T

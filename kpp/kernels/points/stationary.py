@@ -224,7 +224,7 @@ class RationalQuadratic(AbstractStationary):
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         r"""Return :math:`(1 + r^2 / (2 \alpha))^{-\alpha}`."""
         alpha = scalar(self.alpha, "alpha")
-        return jnp.exp(-alpha * jnp.log1p(squared_distance / (2 * alpha)))
+        return jnp.exp(-alpha * jnp.log1p(squared_distance / (2 * alpha)))  # a power of 1 + small would lose digits
 
 
 class Periodic(AbstractProductKernel):
@@ -267,7 +267,7 @@ class Periodic(AbstractProductKernel):
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
         check_matrices(self, x1, x2)
-        center = jax.lax.stop_gradient(jnp.mean(x2, axis=0, keepdims=True))
+        center = jax.lax.stop_gradient(jnp.mean(x2, axis=0, keepdims=True))  # large angles lose digits
         return self.scale * jnp.exp(
             -0.5 * squared_distances(self._on_circles(x1 - center), self._on_circles(x2 - center))
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp.data.tables import unknown_feature
+from kpp.foundation.wording import unknown_feature
 from kpp.plots import _colors, _parts
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from kpp.kernels import RBF, AbstractKernel, check_non_negative
 from kpp.kernels.toolkit import check_positive, point_rows
 from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
-from kpp_models.aggregates.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places
 from kpp_models.aggregates.data import Sources, Targets, bags_of, num_sources
 from kpp_models.aggregates.model import AbstractAggregateModel
+from kpp_models.aggregates.operators.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places
 from kpp_models.aggregates.preparation import example_bags, fitted_kernel, mean_field, numbers_field
 
 

@@ -60,7 +60,9 @@ from kpp_models.aggregates.aggregate_likelihoods import (
     as_aggregate_targets,
     check_likelihood,
 )
-from kpp_models.aggregates.bag_grams import (
+from kpp_models.aggregates.batches import take_bags
+from kpp_models.aggregates.data import Sources, Targets, bags_of, join_exposures, num_sources, read_aggregates
+from kpp_models.aggregates.grams.bag_grams import (
     BagGram,
     approximate_gram,
     check_gram,
@@ -68,11 +70,9 @@ from kpp_models.aggregates.bag_grams import (
     gram_data,
     point_offsets,
 )
-from kpp_models.aggregates.batches import take_bags
-from kpp_models.aggregates.conditional_mean import Places, target_places
-from kpp_models.aggregates.data import Sources, Targets, bags_of, join_exposures, num_sources, read_aggregates
+from kpp_models.aggregates.grams.prior import AggregatePrior, Aggregates, Basis, inverse_root
+from kpp_models.aggregates.operators.conditional_mean import Places, target_places
 from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
-from kpp_models.aggregates.prior import AggregatePrior, Aggregates, Basis, inverse_root
 
 Model = TypeVar("Model", bound="AbstractAggregateModel")
 
@@ -435,6 +435,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             return moments(jnp.arange(count))
         assert self.minibatch is not None  # offsets are there only with a minibatch
         size = min(self.minibatch, count)
+        # The last block is filled up with the last target.
         blocks = jnp.minimum(jnp.arange(-(-count // size) * size), count - 1).reshape(-1, size)
         mean, variance = jax.lax.map(moments, blocks)
         return mean.ravel()[:count], variance.ravel()[:count]

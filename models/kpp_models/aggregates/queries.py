@@ -13,9 +13,9 @@ from kpp.inference import Data, Fit
 from kpp.inference.toolkit import Sample
 from kpp.typing import Numbers
 from kpp_models.aggregates.aggregate_likelihoods import aggregate_likelihood
-from kpp_models.aggregates.conditional_mean import Places
 from kpp_models.aggregates.data import read_places
 from kpp_models.aggregates.model import AbstractAggregateModel
+from kpp_models.aggregates.operators.conditional_mean import Places
 from kpp_models.aggregates.preparation import is_zero
 
 if TYPE_CHECKING:

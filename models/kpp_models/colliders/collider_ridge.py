@@ -30,8 +30,8 @@ from kpp_models.colliders.model import (
     example_rows,
     feature_field,
 )
-from kpp_models.tables.grid_search import Selection, select_from_grid
-from kpp_models.tables.ridge import AbstractLeastSquares
+from kpp_models.tables.machines.grid_search import Selection, select_from_grid
+from kpp_models.tables.machines.ridge import AbstractLeastSquares
 
 _RIDGES = {"regularization", "baseline_regularization"}
 

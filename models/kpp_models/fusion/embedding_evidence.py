@@ -79,7 +79,7 @@ def fitted_amplitude(
 def _log_density(value: Array, covariance: Array, amplitude: Array | None) -> Float[Array, ""]:
     count = value.shape[0] * value.shape[1]
     quadratic, half_determinant = _evidence_terms(value, covariance)
-    if amplitude is None:
+    if amplitude is None:  # at the best amplitude the quadratic form is the number of entries
         return -0.5 * count * (LOG_TWO_PI + jnp.log(quadratic / count) + 1) - value.shape[1] * half_determinant
     normalizer = 0.5 * count * (LOG_TWO_PI + jnp.log(amplitude)) + value.shape[1] * half_determinant
     return -0.5 * quadratic / amplitude - normalizer

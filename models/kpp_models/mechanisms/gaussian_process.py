@@ -14,7 +14,7 @@ from numpyro import distributions as dist
 from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood, GaussianProcessMarginal, LaplaceMarginal, condition
 from kpp.gp.toolkit import PriorMean, check_kernel_fits, check_mean_fits, evaluate_mean, mean_field
 from kpp.kernels import AbstractKernel, resolve_features
-from kpp_models.mechanisms.mechanism import AbstractMechanism, Inputs, Training, leaf_by_name, likelihood_field
+from kpp_models.mechanisms.mechanism import AbstractMechanism, Causes, Training, leaf_by_name, likelihood_field
 
 
 class GPMechanism(AbstractMechanism):
@@ -60,7 +60,7 @@ class GPMechanism(AbstractMechanism):
         given = loadings if self.loadings is None else self.loadings
         return dataclasses.replace(self, kernel=kernel, loadings=leaf_by_name(given, tuple(loadings), "loadings"))
 
-    def law(self, inputs: Inputs, training: Training | None = None) -> dist.Distribution:
+    def law(self, inputs: Causes, training: Training | None = None) -> dist.Distribution:
         """Return the law of dependent rows; see `AbstractMechanism.law`."""
         num_parents, points = len(inputs.parents), inputs.points
         kernel = self.kernel.on(tuple(range(num_parents))) if inputs.hidden else self.kernel

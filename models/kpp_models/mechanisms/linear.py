@@ -14,7 +14,7 @@ from kpp.gp.toolkit import LatentObservations
 from kpp.typing import Leaf
 from kpp_models.mechanisms.mechanism import (
     AbstractMechanism,
-    Inputs,
+    Causes,
     Training,
     leaf_by_name,
     likelihood_field,
@@ -58,7 +58,7 @@ class LinearMechanism(AbstractMechanism):
             loadings=leaf_by_name(loadings if self.loadings is None else self.loadings, tuple(loadings), "loadings"),
         )
 
-    def law(self, inputs: Inputs, training: Training | None = None) -> dist.Distribution:
+    def law(self, inputs: Causes, training: Training | None = None) -> dist.Distribution:
         """Return the law of independent rows; see `AbstractMechanism.law`."""
         terms = [self.coefficients[name] * values for name, values in inputs.parents.items()]
         terms += [self.loadings[name] * values for name, values in inputs.hidden.items()]

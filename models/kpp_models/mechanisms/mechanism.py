@@ -21,7 +21,7 @@ from kpp.typing import Leaf
 Mechanism = TypeVar("Mechanism", bound="AbstractMechanism")
 
 
-class Inputs(NamedTuple):
+class Causes(NamedTuple):
     """The direct causes of a variable, for n rows: its parents, and hidden common causes of it and another variable."""
 
     parents: dict[str, Array]
@@ -37,7 +37,7 @@ class Inputs(NamedTuple):
 class Training(NamedTuple):
     """Rows whose variables are known, from which a mechanism knows its function."""
 
-    inputs: Inputs
+    inputs: Causes
     values: Float[Array, " m"]
 
 
@@ -71,7 +71,7 @@ class AbstractMechanism(AbstractModule):
         """
 
     @abc.abstractmethod
-    def law(self, inputs: Inputs, training: Training | None = None) -> dist.Distribution:
+    def law(self, inputs: Causes, training: Training | None = None) -> dist.Distribution:
         """Return the law of the variable at n rows, for a mechanism whose priors have been drawn.
 
         Law: rows are independent with the batch shape (n,), or dependent with the event shape (n,). Without `training`

@@ -22,7 +22,7 @@ from kpp.priors import sample as draw_priors
 from kpp.runtime.memory import check_count
 from kpp.typing import RngKey
 from kpp_models.mechanisms.linear import LinearMechanism
-from kpp_models.mechanisms.mechanism import AbstractMechanism, Inputs, Training
+from kpp_models.mechanisms.mechanism import AbstractMechanism, Causes, Training
 from kpp_models.mechanisms.tables import check_support, common_length, read_columns
 from kpp_models.mechanisms.units import draw_units
 
@@ -183,9 +183,9 @@ class StructuralModel(eqx.Module):
             raise ValueError(f"`num_rows` must be the number of rows of `table`, {common_length(columns)}, got {size}")
         return size
 
-    def _inputs(self, node: str, values: Mapping[str, Array], num_rows: int) -> Inputs:
+    def _inputs(self, node: str, values: Mapping[str, Array], num_rows: int) -> Causes:
         parents, hidden = self._parents(node), self._causes(node)
-        return Inputs({name: values[name] for name in parents}, {name: values[name] for name in hidden}, num_rows)
+        return Causes({name: values[name] for name in parents}, {name: values[name] for name in hidden}, num_rows)
 
     def _past(self, node: str, known: Mapping[str, Array]) -> Training:
         missing = [name for name in (*self._parents(node), *self._causes(node), node) if name not in known]

@@ -34,9 +34,9 @@ from kpp_models.preferences.data import (
     refuse_codes,
     resolve_names,
 )
-from kpp_models.preferences.pair_marginal import PairMarginal, has_evidence
-from kpp_models.preferences.pair_solver import PairSolver
-from kpp_models.tables.grid_search import Selection, put_values, search_grid
+from kpp_models.preferences.pairs.pair_marginal import PairMarginal, has_evidence
+from kpp_models.preferences.pairs.pair_solver import PairSolver
+from kpp_models.tables.machines.grid_search import Selection, put_values, search_grid
 
 Machine = TypeVar("Machine", bound="AbstractPreferenceMachine")
 
@@ -402,7 +402,7 @@ def _direction(
     """
     chance = jax.nn.sigmoid(latent)
     residual = wins - counts * chance - coefficients
-    root = jnp.sqrt(counts * chance * jax.nn.sigmoid(-latent))
+    root = jnp.sqrt(counts * chance * jax.nn.sigmoid(-latent))  # 1 - chance would lose digits
     return residual - root * solver.solve(root, root * solver.multiply(residual), _NEWTON_RESIDUAL)
 
 

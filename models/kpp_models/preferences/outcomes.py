@@ -150,7 +150,7 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         return self.outcomes.predict(mean, variance)
 
     def expected_log_density(self, mean: Float[AnyArray, " m"], variance: Float[AnyArray, " m"]) -> Float[Array, " m"]:
-        r"""Return :math:`E \log p`; by `kpp.gp.expectations.expected_softplus` for the logit."""
+        r"""Return :math:`E \log p`; by `kpp.gp.integrals.expectations.expected_softplus` for the logit."""
         if self.outcomes.link != "logit":
             return super().expected_log_density(mean, variance)
         wins, ties, losses = self._split()

@@ -23,8 +23,8 @@ from kpp.runtime.batching import map_blocks
 from kpp.typing import AnyArray, Numbers, Points, RngKey
 from kpp_models.preferences.many_matches import AbstractPreferenceMachine
 from kpp_models.preferences.preference_gp import AbstractPreferenceModel
-from kpp_models.preferences.ranking_gp import RankingGP
-from kpp_models.preferences.ranking_laplace import normal_points
+from kpp_models.preferences.rankings.ranking_gp import RankingGP
+from kpp_models.preferences.rankings.ranking_laplace import normal_points
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -67,6 +67,7 @@ def duel(fit: Fit, first: Items, second: Items, *, contexts: Numbers | None = No
         found = _in_blocks(fit, pairs)
         return _dataset({name: value[0, 0] for name, value in found.items()}, ("instance",))
     per_draw = max(_NODES_A_DRAW, -(-_NODES // (fit.num_chains * fit.num_draws)))
+    # The middles of parts of equal probability.
     white = jnp.asarray(ndtri((np.arange(per_draw) + 0.5) / per_draw), float)
     values = {name: np.asarray(value) for name, value in fit.map_draws(_duel_of_one_draw, pairs, white).items()}
     scores = values["scores"].reshape(-1, values["scores"].shape[-1])

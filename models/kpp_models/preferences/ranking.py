@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from kpp.foundation.validation import between, one_of
 from kpp.typing import Numbers
-from kpp_models.preferences import matrices
+from kpp_models.preferences.rankability import matrices
 
 
 class Ranking(NamedTuple):

@@ -82,7 +82,7 @@ class GPClassification(AbstractLatentGP):
 
     def prepare(self, x: object, y: object) -> tuple[GPClassification, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`."""
-        model, data, schema = self.read_rows(x, y, lambda y, name: read_labels(y, self.classes, name)[0])
+        model, data, schema = self.read_observations(x, y, lambda y, name: read_labels(y, self.classes, name)[0])
         return dataclasses.replace(model, classes=read_labels(y, self.classes)[1]), data, schema
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:

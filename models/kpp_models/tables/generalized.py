@@ -102,7 +102,7 @@ class GeneralizedGP(AbstractLatentGP):
                 raise ValueError(f"`exposure` must be None for {type(likelihood).__name__}, which has none")
             likelihood = likelihood.with_exposure(exposure)
             known = {"exposure": likelihood.exposure}
-        model, data, schema = self.read_rows(x, y, likelihood.read_targets)
+        model, data, schema = self.read_observations(x, y, likelihood.read_targets)
         return model, data | known, schema
 
     def numpyro_model(

@@ -41,7 +41,7 @@ class AbstractLatentGP(_Fields, AbstractInducing, AbstractGPModel):
     def observed(self, data: Data) -> AbstractPointwiseLikelihood:
         """Return the likelihood with the observations, for a model without priors."""
 
-    def read_rows(
+    def read_observations(
         self: Model, x: object, y: object, read_targets: Callable[..., Array]
     ) -> tuple[Model, dict[str, Any], Schema]:
         """Read points and observations, and place the inducing points."""

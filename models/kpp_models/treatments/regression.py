@@ -16,11 +16,11 @@ from kpp.functionals import GPPosterior, Gradient
 from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import Fit
 from kpp.typing import RngKey
-from kpp_models.treatments.averages import average_laws
-from kpp_models.treatments.derivatives import average_derivative_laws, average_response_derivatives
-from kpp_models.treatments.joint_draws import make_grid, root
-from kpp_models.treatments.mean_response import mean_is_latent
-from kpp_models.treatments.responses import average_responses
+from kpp_models.treatments.averaging.averages import average_laws
+from kpp_models.treatments.averaging.derivatives import average_derivative_laws, average_response_derivatives
+from kpp_models.treatments.averaging.joint_draws import make_grid, root
+from kpp_models.treatments.averaging.mean_response import mean_is_latent
+from kpp_models.treatments.averaging.responses import average_responses
 from kpp_models.treatments.treatment import TreatmentColumn
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.

@@ -23,8 +23,8 @@ from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.typing import RngKey
 from kpp_models.tables.generalized import GeneralizedGP
 from kpp_models.tables.regression import GPRegression
+from kpp_models.treatments.averaging.mean_response import mean_is_latent
 from kpp_models.treatments.effect import CausalEffect
-from kpp_models.treatments.mean_response import mean_is_latent
 from kpp_models.treatments.no_effect import no_effect
 from kpp_models.treatments.of_expression import effect_of_expression
 from kpp_models.treatments.of_fit import check_fit, effect_of_fit

@@ -55,6 +55,7 @@ def halve(margin: CountedMargin, brackets: Brackets, width: float) -> Brackets:
     remaining = np.flatnonzero(brackets.widths > width)
     while len(remaining):
         middle = 0.5 * (inside[remaining] + outside[remaining])
+        # Neighboring floats have nothing between them.
         between = ((middle != inside[remaining]) & (middle != outside[remaining])).any(axis=1)
         remaining, middle = remaining[between], middle[between]
         is_inside = margin.is_inside(middle)

@@ -106,7 +106,7 @@ def _newton(
     def move(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         point, limit, last = state
         value, direction, slope = _tangent(function, point, is_free)
-        limit = jnp.where(value * last < 0.0, 0.5 * limit, limit)
+        limit = jnp.where(value * last < 0.0, 0.5 * limit, limit)  # it stepped over the boundary
         length = jnp.where(slope > 0.0, value / jnp.where(slope > 0.0, slope, 1.0), 0.0)
         return point - jnp.clip(length, -limit, limit) * direction, limit, value
 

@@ -144,7 +144,7 @@ def _norms_by_steps(function: _Function, scale: np.ndarray, index: int, step: fl
         shifted = np.concatenate([x[:, None] + shifts, x[:, None] - shifts], axis=1)
         values, _ = call_in_chunks(function, shifted.reshape(-1, x.shape[1]))
         upper, lower = np.split(np.asarray(_output(values, index)).reshape(len(x), -1), 2, axis=1)
-        return np.linalg.norm((upper - lower) / (2.0 * step), axis=1)
+        return np.linalg.norm((upper - lower) / (2.0 * step), axis=1)  # per standard deviation, the unit of the shifts
 
     return norms
 
@@ -172,7 +172,7 @@ def _output(values: AnyArray, index: int) -> Any:
 
 def _against_half(values: AnyArray, index: Any) -> Any:
     _check_index(index, 2)
-    return (2 * index - 1) * (values - 0.5)
+    return (2 * index - 1) * (values - 0.5)  # class 1 is above one half, class 0 below
 
 
 def _against_the_rest(values: AnyArray, index: Any) -> Any:

@@ -107,7 +107,7 @@ class ExplanationProcess(eqx.Module):
         dtype = jnp.result_type(float)
         points, values, noise, variance = (np.asarray(array, dtype) for array in (points, values, noise, variance))
         relative = noise / variance[None, :]
-        if np.ptp(relative, axis=1).max() == 0.0:
+        if np.ptp(relative, axis=1).max() == 0.0:  # one matrix for all features
             relative = relative[:, :1]
         # Without noise the matrix is K itself, so that all factors come from one program.
         relative = np.concatenate([relative, np.zeros_like(relative[:, :1])], axis=1)
@@ -213,6 +213,7 @@ def _predict(process: ExplanationProcess, x: AnyArray) -> ProcessLaw:
         return jnp.maximum(prior - jnp.sum(linalg.solve_lower(factor, cross.T) ** 2, axis=0), 0.0)
 
     variances = jax.vmap(left, out_axes=1)(jnp.concatenate([process.factors, process.noiseless_factor[None]]))
+    # Less noise means less variance, also where rounding says otherwise.
     variance, noiseless = variances[:, :-1], jnp.minimum(variances[:, -1:], variances[:, :-1])
     scale = process.variance[None, :]
     return ProcessLaw(cross @ process.coefficients, scale * variance, scale * noiseless)

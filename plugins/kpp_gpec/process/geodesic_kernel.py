@@ -189,6 +189,7 @@ class WeightedExponentialGeodesic(AbstractKernel):
 @jax.jit
 def _decay(distances: Array, decay: Array) -> Array:
     finite = jnp.isfinite(distances)
+    # Infinity inside would make the gradient in `decay` NaN.
     return jnp.where(finite, jnp.exp(-decay * jnp.where(finite, distances, 0.0)), 0.0)
 
 

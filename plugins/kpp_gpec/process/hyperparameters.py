@@ -43,7 +43,7 @@ _LEAST_SHARE = 1e-6
 _HUGE = 1e30  # the loss in the line search if a matrix cannot be factorized
 
 
-class Selected(NamedTuple):
+class SelectedHyperparameters(NamedTuple):
     r"""The hyperparameters of one output.
 
     Attributes:
@@ -91,7 +91,7 @@ def select(
     method: str,
     rbf: bool,
     rng: np.random.Generator,
-) -> Selected:
+) -> SelectedHyperparameters:
     """Choose the hyperparameters that are not given, and return all, with the way they were chosen.
 
     `boundary` is the WEG kernel, whose own `decay` and `concentration` are ignored, or None. The explanations of points
@@ -151,6 +151,7 @@ class _Problem(NamedTuple):
         """Return the objective to minimize, and its gradient."""
         values = self.unpack(vector)
         value, slopes = _loss(values, self.fixed, self.boundary, self.data, self.method)
+        # In logarithms: d / d log p = p d / dp.
         gradient = np.concatenate([np.ravel(values[name] * slopes[name]) for name in self.typical])
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return _HUGE, np.zeros_like(vector)
@@ -258,10 +259,10 @@ def _ends(name: str, value: np.ndarray, typical: np.ndarray) -> bool:
 
 def _selected(
     parameters: Mapping[str, Any], method: str, objective: float | None, at_bounds: tuple[str, ...]
-) -> Selected:
+) -> SelectedHyperparameters:
     plain = {name: np.asarray(value, dtype=float) for name, value in parameters.items()}
     lengthscale = plain.get("lengthscale")
-    return Selected(
+    return SelectedHyperparameters(
         decay=float(plain["decay"]) if "decay" in plain else None,
         concentration=float(plain["concentration"]) if "concentration" in plain else None,
         lengthscale=float(lengthscale) if lengthscale is not None and lengthscale.ndim == 0 else lengthscale,

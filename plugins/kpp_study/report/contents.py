@@ -13,7 +13,7 @@ from kpp_study.report.rows import Predicted
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnSummary:
     """A feature in its own unit, as in the report's table; for a category only the levels are used."""
 
     name: str
@@ -47,7 +47,7 @@ class DataSummary:
     counted: str
     target: str
     y: np.ndarray
-    columns: Sequence[Column]
+    columns: Sequence[ColumnSummary]
     scaling: str
     warnings: Sequence[str] = ()
 

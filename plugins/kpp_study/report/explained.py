@@ -14,9 +14,9 @@ from kpp.explanations.toolkit import drawn_independently
 from kpp.foundation.wording import listed
 from kpp.plots import credible_interval
 from kpp.plots.toolkit import importance_order, mean_absolute
-from kpp_study.report import alternatives
-from kpp_study.report.bars import Scale, bar
-from kpp_study.report.images import Image, embed
+from kpp_study.report.drawings import alternatives
+from kpp_study.report.drawings.bars import Scale, bar
+from kpp_study.report.drawings.images import Image, embed
 from kpp_study.report.numbers import interval, short_name
 from kpp_study.report.rows import PROBABILITY, Predicted, row_table
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from kpp.explanations import Explanation
 from kpp.gp import probability
+from kpp_study.report.drawings.images import figure_style
 from kpp_study.report.explained import explained_part, importance
-from kpp_study.report.images import figure_style
 from kpp_study.report.numbers import number, short_name
 from kpp_study.report.pages import render
 from kpp_study.report.rows import LATENT, Predicted

@@ -15,7 +15,7 @@ from kpp_study.report import numbers
 
 
 def render(template: str, page: Mapping[str, Any]) -> str:
-    """Fill a template of this folder; every value that is not `Markup` is escaped.
+    """Fill a template of the folder `templates`; every value that is not `Markup` is escaped.
 
     The page has a content security policy with the digest of our script, so that a browser runs no other script.
     """
@@ -26,12 +26,12 @@ def render(template: str, page: Mapping[str, Any]) -> str:
 
 
 def _text(name: str) -> str:
-    return importlib.resources.files("kpp_study.report").joinpath(name).read_text(encoding="utf-8")
+    return importlib.resources.files("kpp_study.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kpp_study.report", "."),
+        loader=jinja2.PackageLoader("kpp_study.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

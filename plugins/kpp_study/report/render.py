@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kpp_study.report import alternatives, figures
 from kpp_study.report.contents import ReportContents
 from kpp_study.report.convergence import Convergence, assess, hyperparameters
+from kpp_study.report.drawings import alternatives, figures
+from kpp_study.report.drawings.images import Image, embed, figure_style
 from kpp_study.report.explained import Importance, explained_part, importance
-from kpp_study.report.images import Image, embed, figure_style
 from kpp_study.report.numbers import fixed, number, short_name
 from kpp_study.report.pages import render
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from kpp.explanations import Explanation
 from kpp.plots.toolkit import importance_order, mean_absolute
-from kpp_study.report.bars import Scale, step
+from kpp_study.report.drawings.bars import Scale, step
 from kpp_study.report.numbers import NOTHING, interval, number, signed
 
 #: The largest number of rows in the table. A row of ten features and its waterfall take about 4 KB.

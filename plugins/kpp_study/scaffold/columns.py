@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from kpp.data.tables import numbers_as_text
-from kpp_study.study.data import most_levels, read_target
 from kpp_study.study.errors import StudyError
+from kpp_study.study.reading.data import most_levels, read_target
 
 REGRESSION, CLASSIFICATION = "regression", "classification"
 

@@ -25,7 +25,7 @@ from kpp_study.scaffold.columns import (
 from kpp_study.scaffold.study_file import FULL, QUICK, StudyChoices, study_text
 from kpp_study.study.dialect import DROP, PLAIN, TableFormat, seen_dialect
 from kpp_study.study.errors import StudyError
-from kpp_study.study.files import check_columns, read_table
+from kpp_study.study.reading.files import read_table, require_columns
 
 _ALL = "all"
 # Rows are left out if columns lack at most this share of their values, and at most twice as many rows lack one.
@@ -73,7 +73,7 @@ def choose_study(answers: StudyAnswers, *, ask: bool) -> StudyChoices:
         click.echo(f"{path.name} has {len(table)} rows and the columns {', '.join(table.columns)}")
 
     def read_target(name: str) -> str:
-        check_columns(table, [name], "--target", path)
+        require_columns(table, [name], "--target", path)
         possible_task(table[name])
         return name
 
@@ -177,7 +177,7 @@ def _choose_features(
     if not any(names):
         raise StudyError(f"--features must name at least one column, or be {_ALL!r}, got {text!r}")
     known = pd.DataFrame(columns=[column.name for column in columns])
-    check_columns(known, names, "--features", path)
+    require_columns(known, names, "--features", path)
     for column in left_out:
         if column.name in names:
             raise StudyError(f"--features: the column {column.name!r} {column.reason}")

@@ -34,8 +34,8 @@ def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: 
     logging.basicConfig(format="kpp: %(message)s")
     _set_up_jax()
     try:
-        from kpp_study.study.config import load_study
         from kpp_study.study.runner import run_study
+        from kpp_study.study.sections.config import load_study
 
         config = load_study(study)
         run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
@@ -80,7 +80,7 @@ def predict(fit: Path, data: Path, output: Path | None, overwrite: bool, unseen:
             raise ValueError(f"--output {str(output)!r} is there; add --overwrite to replace it")
         _set_up_jax()
         from kpp.runtime.files import replace_when_complete
-        from kpp_study.study.files import read_table
+        from kpp_study.study.reading.files import read_table
         from kpp_study.study.study_fit import load_fit
 
         predicted = load_fit(fit).predict(read_table(data, "DATA"), unseen=unseen)
@@ -102,7 +102,7 @@ def schema() -> None:
     """
     import json
 
-    from kpp_study.study.schema import study_schema
+    from kpp_study.study.sections.schema import study_schema
 
     click.echo(json.dumps(study_schema(), indent=2))
 

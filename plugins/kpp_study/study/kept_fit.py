@@ -19,10 +19,10 @@ import pandas as pd
 
 from kpp.inference import Fit
 from kpp.storage import netcdf
-from kpp_study.study.config import StudyConfig
-from kpp_study.study.data import StudyData
 from kpp_study.study.errors import StudyError
 from kpp_study.study.output import hidden_path, versions
+from kpp_study.study.reading.data import StudyData
+from kpp_study.study.sections.config import StudyConfig
 
 _ATTRIBUTE = "kpp_kept"
 

@@ -13,7 +13,7 @@ import scipy.special
 import xarray as xr
 
 from kpp.api import explain
-from kpp.calibration.certificate import WHOLE, Certificate, certify, check_certifiable
+from kpp.calibration.certifiable import check_certifiable
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
 from kpp.functionals import GPPosterior
@@ -23,11 +23,11 @@ from kpp.kernels import AbstractKernel
 from kpp.priors import prior_sites, substitute
 from kpp.storage import arviz_data
 from kpp.typing import RngKey
-from kpp_study.study.config import StudyConfig
-from kpp_study.study.data import StudyData
 from kpp_study.study.errors import StudyError, blame
-from kpp_study.study.kinds import read_data
-from kpp_study.study.section import Rows
+from kpp_study.study.reading.data import StudyData
+from kpp_study.study.reading.kinds import read_data
+from kpp_study.study.sections.config import StudyConfig
+from kpp_study.study.sections.section import Rows
 
 
 @dataclass(frozen=True)
@@ -79,21 +79,6 @@ class StudyPlan:
             study=self.config.source,
         )
         return explanation
-
-    def certify(self, fit: Fit, explanation: Explanation) -> Certificate:
-        """Measure the intervals; those of the predictions alone if the contributions lack a part of theirs."""
-        explainer = self.config.explainer
-        whole = explanation.attrs.get("uncertainty") in WHOLE and "draw" in explanation.values.dims
-        arguments: dict[str, Any] = explainer.arguments(self.background) if whole else {"explainer": None}
-        arguments["progress"] = self.progress  # of the certificate; the explainer shows none
-        return certify(
-            self.keys["certify"],
-            fit,
-            self.points,
-            data_sets=self.config.data_sets,
-            max_draws=explainer.max_draws,
-            **arguments,
-        )
 
 
 def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:

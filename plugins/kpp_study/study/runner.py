@@ -6,24 +6,26 @@ import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
-from kpp.calibration.certificate import Certificate
+from kpp.calibration.certifiable import WHOLE
+from kpp.calibration.certificate import Certificate, certify
 from kpp.explanations import Explanation
 from kpp.foundation.wording import duration
 from kpp.inference import Fit
 from kpp.runtime.batching import progress_bar
 from kpp.storage import arviz_data, netcdf
 from kpp_study.report.render import render_report
-from kpp_study.study.config import StudyConfig
 from kpp_study.study.errors import blame
 from kpp_study.study.kept_fit import KeptFit, kept_fit
 from kpp_study.study.output import check_output, output_folder, versions
 from kpp_study.study.plan import StudyPlan, make_plan
+from kpp_study.study.reported.summary import report_contents
+from kpp_study.study.sections.config import StudyConfig
 from kpp_study.study.stages import Stages
 from kpp_study.study.study_fit import FIT_FILE, save_fit
-from kpp_study.study.summary import report_contents
 
 
 def run_study(
@@ -98,7 +100,7 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
     certificate: Certificate | None = None
     if plan.config.data_sets:
         with blame("[certificate]"), stages.stage("certificate"):
-            certificate = plan.certify(fit, explanation)
+            certificate = _certify(plan, fit, explanation)
             certificate.to_pandas().to_csv(folder / "certificate.csv")
     with stages.stage("predictions"):
         groups = plan.data.units.groups(arviz_data.groups(fit.idata), plan.data.x)
@@ -115,6 +117,22 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
     with stages.stage("report"):
         html = render_report(contents, progress=lambda rows: _with_bar(rows, plan.progress))
         (folder / "report.html").write_text(html, encoding="utf-8")
+
+
+def _certify(plan: StudyPlan, fit: Fit, explanation: Explanation) -> Certificate:
+    """Measure the intervals; those of the predictions alone if the contributions lack a part of theirs."""
+    explainer = plan.config.explainer
+    whole = explanation.attrs.get("uncertainty") in WHOLE and "draw" in explanation.values.dims
+    arguments: dict[str, Any] = explainer.arguments(plan.background) if whole else {"explainer": None}
+    arguments["progress"] = plan.progress  # of the certificate; the explainer shows none
+    return certify(
+        plan.keys["certify"],
+        fit,
+        plan.points,
+        data_sets=plan.config.data_sets,
+        max_draws=explainer.max_draws,
+        **arguments,
+    )
 
 
 def _write_results(

@@ -17,8 +17,8 @@ import pandas as pd
 
 from kpp.inference import Fit
 from kpp.inference.toolkit import read_parts
-from kpp_study.study.data import StudyData
-from kpp_study.study.units import StudyUnits
+from kpp_study.study.reading.data import StudyData
+from kpp_study.study.reading.units import StudyUnits
 
 #: The name of the file in the output folder of a study.
 FIT_FILE = "fit.nc"

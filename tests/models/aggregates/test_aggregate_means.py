@@ -16,7 +16,7 @@ from kpp.kernels import RBF
 from kpp.priors import has_priors
 from kpp.storage.serialization import from_spec, to_spec
 from kpp_models import CMP
-from kpp_models.aggregates.conditional_mean import Places
+from kpp_models.aggregates.operators.conditional_mean import Places
 
 WEIGHTS, BIAS = np.array([0.7, -1.1]), 2.0
 SIZES = np.array([1, 4, 2, 3])

@@ -13,7 +13,7 @@ from kpp.data.bags import Bags
 from kpp.kernels import RBF
 from kpp.storage.serialization import from_spec, to_spec
 from kpp_models import CMP, aggregate_posterior
-from kpp_models.aggregates.conditional_mean import Places
+from kpp_models.aggregates.operators.conditional_mean import Places
 from oracles.kernels import rbf
 
 SIZES = (np.array([1, 4, 2, 3]), np.array([3, 2, 5]))

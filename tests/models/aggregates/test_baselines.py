@@ -14,7 +14,7 @@ import kpp
 from kpp import Bags
 from kpp.kernels import RBF
 from kpp_models import CMP, BaggGP, CentroidGP, GPRegression, VBagg, mediate
-from kpp_models.aggregates.conditional_mean import Places
+from kpp_models.aggregates.operators.conditional_mean import Places
 from oracles.kernels import rbf
 
 NOISE, MEAN = 0.3, 0.7

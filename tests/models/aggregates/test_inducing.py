@@ -14,8 +14,7 @@ from numpyro import distributions as dist
 
 from kpp.data.bags import Bags
 from kpp.features import RandomFourier
-from kpp.gp.gaussian_laws import gaussian_log_density
-from kpp.gp.inducing_points import (
+from kpp.gp.inducing.points import (
     CollapsedBound,
     InducingSettings,
     code_columns,
@@ -23,10 +22,11 @@ from kpp.gp.inducing_points import (
     place_inducing,
     trace_deficit,
 )
+from kpp.gp.laws.gaussian_laws import gaussian_log_density
 from kpp.kernels import RBF, Categorical, Constant, Linear, Matern, Matern12, Matern32, ProductKernel
 from kpp_models import BaggGP
-from kpp_models.aggregates.bag_grams import BagGram, approximate_gram, gram_data
-from kpp_models.aggregates.prior import Basis
+from kpp_models.aggregates.grams.bag_grams import BagGram, approximate_gram, gram_data
+from kpp_models.aggregates.grams.prior import Basis
 from oracles.inducing_bounds import elbo, optimal_q
 from oracles.kernels import rbf
 

@@ -16,7 +16,7 @@ from kpp_models import (
     partial_ranking_clusters,
     svd_clusters,
 )
-from kpp_models.preferences import refinement
+from kpp_models.preferences.rankability import refinement
 
 KEY = jax.random.key(0)
 SIZE = 30

@@ -16,7 +16,7 @@ import kpp
 from kpp import registry
 from kpp.data.tables import Schema
 from kpp.features import Nystrom
-from kpp.gp.laplace_by_values import laplace_log_evidence, laplace_posterior
+from kpp.gp.laplace.by_values import laplace_log_evidence, laplace_posterior
 from kpp.gp.toolkit import FeatureCovariance
 from kpp.kernels import RBF, Categorical, Contextual, GeneralizedPreferential, Linear
 from kpp.preferences import Matches

@@ -27,8 +27,9 @@ from kpp_models import (
     sample_preferences,
 )
 from kpp_models.estimators import BradleyTerry, match_rows
-from kpp_models.preferences import many_matches, pair_marginal
-from kpp_models.preferences.pair_marginal import PairMarginal
+from kpp_models.preferences import many_matches
+from kpp_models.preferences.pairs import pair_marginal
+from kpp_models.preferences.pairs.pair_marginal import PairMarginal
 from kpp_pref_shap import PreferentialItems, PrefShap
 from oracles.kernels import rbf
 

@@ -9,7 +9,7 @@ from sklearn.gaussian_process import kernels as sk
 
 import kpp
 from kpp.gp import BernoulliLikelihood
-from kpp.gp.laplace_by_values import laplace_log_evidence
+from kpp.gp.laplace.by_values import laplace_log_evidence
 from kpp.kernels import RBF
 from kpp_models import GPClassification
 

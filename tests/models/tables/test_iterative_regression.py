@@ -70,7 +70,7 @@ def test_variances_without_covariances_and_the_function_are_those_of_the_exact_m
 def test_many_new_points_are_solved_in_blocks(monkeypatch):
     found = fit(both()[1])
     together = found.predict(NEW)
-    monkeypatch.setattr("kpp.gp.iterative_gp._MAX_ENTRIES", 80)  # two points at a time
+    monkeypatch.setattr("kpp.gp.iterative.process._MAX_ENTRIES", 80)  # two points at a time
     posterior = found.model.posterior({}, found.data)
     law = posterior.moments(jnp.asarray(NEW))
     np.testing.assert_allclose(law.mean, together["mean"].squeeze(), **TOLERANCE)

@@ -10,7 +10,7 @@ from kpp.features import Nystrom
 from kpp.inference import ConvergenceError
 from kpp.kernels import RBF, Categorical
 from kpp_models import LandmarkLogistic, LandmarkRidge
-from kpp_models.tables import landmark_machines
+from kpp_models.tables.machines import landmark_machines
 
 KEY, N = jax.random.key(0), 400
 KERNEL = RBF(np.array([1.2, 0.9]))

@@ -9,7 +9,7 @@ import pytest
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, Categorical, Linear, Matern32
-from kpp_models.treatments.averages import average_laws
+from kpp_models.treatments.averaging.averages import average_laws
 from oracles.programs import gram, moments
 
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.foundation.wording import listed
-from kpp_study.report import alternatives
+from kpp_study.report.drawings import alternatives
 from kpp_study.report.numbers import fixed, number, short_name, signed
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kpp_study.report.bars import Scale, bar, step
+from kpp_study.report.drawings.bars import Scale, bar, step
 
 
 def test_a_scale_maps_its_range_to_the_width():

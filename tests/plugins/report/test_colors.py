@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from kpp.plots._colors import INK, LEVELS, NEGATIVE, NEUTRAL, POSITIVE
-from kpp_study.report.images import BLUE, GRAY, ORANGE
+from kpp_study.report.drawings.images import BLUE, GRAY, ORANGE
 
 VISIONS = {
     "normal": np.eye(3),
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
 }
-STYLE = importlib.resources.files("kpp_study.report").joinpath("style.css").read_text(encoding="utf-8")
+STYLE = importlib.resources.files("kpp_study.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
 
 
 def palette(start: str) -> dict[str, str]:

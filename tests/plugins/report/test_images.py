@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 from matplotlib.figure import Figure
 
-from kpp_study.report.images import embed, figure_style
+from kpp_study.report.drawings.images import embed, figure_style
 
 
 def draw(num_points: int, label: str = "x"):

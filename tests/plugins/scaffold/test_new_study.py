@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from kpp.__main__ import main
 from kpp.explanations import Explanation
 from kpp_study import load_study
-from kpp_study.study.kinds import read_data
+from kpp_study.study.reading.kinds import read_data
 
 
 def flats(num_rows: int = 30) -> pd.DataFrame:

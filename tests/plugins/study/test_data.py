@@ -10,10 +10,10 @@ import pytest
 
 from kpp.kernels import RBF
 from kpp_models import GPClassification
-from kpp_study.study.data_config import DataConfig
 from kpp_study.study.errors import StudyError
-from kpp_study.study.kinds import read_data
 from kpp_study.study.plan import choose_rows
+from kpp_study.study.reading.kinds import read_data
+from kpp_study.study.sections.data_config import DataConfig
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from kpp.__main__ import main
-from kpp_study.study.config import load_study, parse_study
-from kpp_study.study.data_config import DataConfig
 from kpp_study.study.dialect import TableFormat, seen_dialect
 from kpp_study.study.errors import StudyError
-from kpp_study.study.kinds import read_data
+from kpp_study.study.reading.kinds import read_data
+from kpp_study.study.sections.config import load_study, parse_study
+from kpp_study.study.sections.data_config import DataConfig
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame(

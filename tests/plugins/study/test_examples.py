@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 
-from kpp_study.study.config import load_study
-from kpp_study.study.describe import describe_model
-from kpp_study.study.kinds import read_data
+from kpp_study.study.reading.kinds import read_data
+from kpp_study.study.reported.describe import describe_model
+from kpp_study.study.sections.config import load_study
 
 
 def test_the_diabetes_study_fits_its_data(root, tmp_path, monkeypatch):

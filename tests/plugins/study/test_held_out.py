@@ -11,8 +11,8 @@ import pytest
 
 from kpp.storage import arviz_data
 from kpp_study import load_fit, load_study
-from kpp_study.study.kinds import read_data
-from kpp_study.study.results import _held_out_mean, leave_one_out
+from kpp_study.study.reading.kinds import read_data
+from kpp_study.study.reported.results import _held_out_mean, leave_one_out
 
 
 @pytest.fixture(scope="module")

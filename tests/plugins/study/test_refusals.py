@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 import kpp
 from kpp.__main__ import main
-from kpp_study.study.config import parse_study
 from kpp_study.study.errors import StudyError
+from kpp_study.study.sections.config import parse_study
 
 # What is edited in the study of conftest.py, and what the one line must say.
 FILE = {

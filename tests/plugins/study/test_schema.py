@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from kpp import registry
 from kpp.__main__ import main
-from kpp_study.study.config import parse_study
-from kpp_study.study.data_config import KINDS
 from kpp_study.study.errors import StudyError
-from kpp_study.study.schema import study_schema
+from kpp_study.study.sections.config import parse_study
+from kpp_study.study.sections.data_config import KINDS
+from kpp_study.study.sections.schema import study_schema
 
 EXAMPLES = ("diabetes", "matches", "bags", "graph", "effects")
 TYPES = {"string": str, "number": (int, float), "integer": int, "boolean": bool, "array": list, "object": dict}

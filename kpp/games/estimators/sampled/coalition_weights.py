@@ -67,6 +67,6 @@ def _average_marginals(values: Array, weights: Array) -> Float[Array, "d *rest"]
 def _marginal(values: Array, feature: int, weights: Array) -> Array:
     """Average the marginal contributions of a feature to the coalitions of the d - 1 others, in their order."""
     rest = values.shape[1:]
-    pairs = values.reshape(-1, 2, 2**feature, *rest)
+    pairs = values.reshape(-1, 2, 2**feature, *rest)  # bit j of the row's number says whether j is a member
     gains = (pairs[:, 1] - pairs[:, 0]).reshape(-1, *rest)
     return jnp.tensordot(weights, gains, axes=1, precision="highest")

@@ -118,5 +118,5 @@ def _error_of_mean(
     values = np.moveaxis(contributions, 2, 0)
     flat = values.reshape(num_draws, -1)
     residuals = flat - basis @ (basis.T @ flat)
-    variances = np.sum(residuals**2 / freedom[:, None], axis=0) / num_draws
+    variances = np.sum(residuals**2 / freedom[:, None], axis=0) / num_draws  # HC2 of MacKinnon and White (1985)
     return np.sqrt(variances / num_draws).reshape(values.shape[1:])

@@ -65,6 +65,7 @@ def shapley_values_from_pairs(
     fitted = freedom < _MIN_FREEDOM
     spread = missing[:, None] * (influence * weights[:, None]) ** 2
     unknown = spread[fitted].sum(axis=0)
+    # HC3 of MacKinnon and White (1985).
     spread = np.where(fitted[:, None], 0.0, spread / np.where(fitted, 1.0, freedom)[:, None] ** 2)
     differences = jnp.asarray(differences)
     factors = (signs, influence * weights[:, None], spread, unknown)
@@ -90,6 +91,7 @@ def _fit(
     residuals = flat - jnp.sum(signs, axis=1, keepdims=True) * equal_shares
     values = jnp.matmul(solution.T, residuals, precision="highest")
     squares = (residuals - jnp.matmul(signs, values, precision="highest")) ** 2
+    # Of the g values g - 1 are free, because their sum is given.
     mean_square = jnp.sum(squares, axis=0, keepdims=True) / max(1, num_pairs - num_players + 1)
     variances = jnp.matmul(spread.T, squares, precision="highest") + unknown[:, None] * mean_square
     shape = (num_players, *totals.shape)

@@ -72,4 +72,5 @@ def _average_gains(
 ) -> tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]:
     """Average the differences of successive coalitions; the reverse orders are stored in the opposite direction."""
     gains = values[after[:, 0]] - values[before[:, 0]] + values[before[:, 1]] - values[after[:, 1]]
+    # An order and its reverse are one draw, because their gains are not independent.
     return gains.mean(axis=0) / 2, jnp.std(gains, axis=0, ddof=1) / 2 / gains.shape[0] ** 0.5

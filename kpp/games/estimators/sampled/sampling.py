@@ -76,7 +76,7 @@ def _draw_pairs(
     full, missing = 2**num_players - 1, num_pairs - len(counts)
     for _ in range(_MAX_DRAWS):
         for integer in to_integers(_draw_coalitions(generator, num_players, missing)):
-            counts[min(integer, full - integer)] += 1
+            counts[min(integer, full - integer)] += 1  # the smaller number stands for both complements
             if len(counts) == num_pairs:
                 return
 
@@ -101,7 +101,7 @@ def sample_permutations(rng_key: RngKey, num_players: int, num_permutations: int
 
 def _draw_coalitions(generator: np.random.Generator, num_players: int, num_draws: int) -> Bool[np.ndarray, "k g"]:
     sizes = np.arange(1, num_players)
-    weights = 1.0 / (sizes * (num_players - sizes))
+    weights = 1.0 / (sizes * (num_players - sizes))  # the Shapley kernel times the number of coalitions
     quantiles = (generator.permutation(num_draws) + generator.random()) / num_draws  # evenly spread, in random order
     drawn = sizes[np.searchsorted(np.cumsum(weights)[:-1] / weights.sum(), quantiles)]
     ranks = np.argsort(np.argsort(generator.random((num_draws, num_players)), axis=1), axis=1)

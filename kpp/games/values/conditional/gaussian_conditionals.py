@@ -169,6 +169,7 @@ def copula_scores(background: Float[Array, "m d"], x: Float[Array, "n d"]) -> Fl
     ordered = jnp.sort(background, axis=0)
     below = jax.vmap(functools.partial(jnp.searchsorted, side="left"), 1, 1)(ordered, x)
     upto = jax.vmap(functools.partial(jnp.searchsorted, side="right"), 1, 1)(ordered, x)
+    # Over m + 1, so no score is infinite.
     return ndtri((below + upto + 1).astype(x.dtype) / (2 * (ordered.shape[0] + 1)))
 
 
@@ -203,6 +204,7 @@ def _conditional_samples(
 ) -> Float[Array, "p r d"]:
     """Sample the absent features of a Gaussian of mean 0; the columns of present features have no meaning."""
     present = mask[:, None] & mask[None, :]
+    # Absent features get an identity, so that all coalitions have matrices of one shape.
     known = cholesky(add_diagonal(jnp.where(present, correlation, 0.0), ~mask), what="the correlation matrix")
     cross = jnp.where(mask[:, None], correlation, 0.0)
     gain = cho_solve(known, cross)

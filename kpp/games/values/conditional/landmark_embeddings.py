@@ -26,7 +26,8 @@ from kpp.foundation.validation import as_points, count
 from kpp.games.values.conditional.conditional_embeddings import is_tabulated, restricted_matrices
 from kpp.games.values.product_games import masked_product
 from kpp.kernels import AbstractKernel, AbstractProductKernel
-from kpp.linalg import FeatureRidge, add_diagonal, cho_solve, cholesky, pivoted_whitener
+from kpp.linalg import FeatureRidge, add_diagonal, cho_solve, cholesky
+from kpp.linalg.pivoted import pivoted_whitener
 from kpp.runtime.batching import average_chunks, even_size, split_rows
 
 # The largest number of entries of the matrices of a block of background points.

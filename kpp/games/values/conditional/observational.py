@@ -276,7 +276,7 @@ class Observational(AbstractWeighted):
         check_positive(values, "grid")
         coalitions = proper_coalitions(game.background.shape[1], num_coalitions, rng_key)
         losses = _leave_one_out_losses(game, values, jnp.asarray(coalitions))
-        best = values[jnp.nanargmin(losses)]
+        best = values[jnp.nanargmin(losses)]  # NaN where the matrix cannot be factorized
         warn_at_edge({"regularization": (float(best), values)})
         return eqx.tree_at(lambda tree: tree.regularization, game, best)
 

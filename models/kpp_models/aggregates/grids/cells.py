@@ -12,8 +12,8 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from kpp.data.bags import Bags
-from kpp.data.tables import unknown_feature
 from kpp.foundation.validation import one_of
+from kpp.foundation.wording import unknown_feature
 from kpp.typing import Numbers
 from kpp_models.aggregates.grids.points import (
     GridPoints,

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
 
-from kpp.data.tables import unknown_feature
+from kpp.foundation.wording import unknown_feature
 from kpp.typing import Numbers
 
 # Numbers in place of missing values in files: attributes that name them, sizes that no measurement has (the largest

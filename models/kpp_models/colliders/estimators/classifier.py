@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from kpp import Fit
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
-from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_labelled, read_rows
+from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_labelled, read_new_rows
 
 SCALES = ("probability", "latent")
 LARGE_SHARE = 0.1
@@ -108,7 +108,7 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
     def predict_proba(self, X: object) -> Float[np.ndarray, "n q"]:
         """Return the projected probabilities of the classes at rows (n, d), (n, q)."""
         check_is_fitted(self)
-        rows = read_rows(self, X)
+        rows = read_new_rows(self, X)
         if self.projection_ is None:
             return Probabilities(self.estimator_, self.classes_)(rows)
         values = self._function(rows)

@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from kpp_models.colliders.estimators.projection import Baseline, Projection, fit_projection
+from kpp_models.colliders.estimators.projection import BaselineRegression, Projection, fit_projection
 from kpp_models.colliders.estimators.regressions import Seed, as_regression
-from kpp_models.colliders.estimators.rows import Rows, read_rows, read_unlabelled
+from kpp_models.colliders.estimators.rows import Rows, read_new_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 
 
@@ -27,7 +27,7 @@ class ProjectedFunction:
     """
 
     plain: Any
-    baselines: tuple[Baseline, ...]
+    baselines: tuple[BaselineRegression, ...]
     projection: Projection | None
 
     def __call__(self, rows: Rows) -> Float[np.ndarray, "n q"]:
@@ -37,7 +37,7 @@ class ProjectedFunction:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ProjectionPlan:
     """The arguments that all estimators share, after reading: the statements to impose, and the regressions.
 
     `conditional` is the conditional regression, `baseline` that on the given columns; `fit_projection` describes the
@@ -53,7 +53,7 @@ class Plan:
     random: np.random.RandomState
 
     @classmethod
-    def read(cls, estimator: ProjectedEstimator) -> Plan:
+    def read(cls, estimator: ProjectedEstimator) -> ProjectionPlan:
         """Read the arguments of an estimator after the columns of its rows are known."""
         names = getattr(estimator, "feature_names_in_", None)
         random = check_random_state(estimator.random_state)
@@ -77,7 +77,7 @@ class Plan:
         return np.concatenate([part.table for part in parts]), np.concatenate([plain(part) for part in parts])
 
     def project(
-        self, plain: Callable[[Rows], np.ndarray], baselines: tuple[Baseline, ...], *lots: Rows
+        self, plain: Callable[[Rows], np.ndarray], baselines: tuple[BaselineRegression, ...], *lots: Rows
     ) -> ProjectedFunction:
         """Project functions by their values at one or more sets of rows."""
         if not self.statements:
@@ -98,7 +98,7 @@ class Plan:
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ProjectedEstimator(BaseEstimator):
-    """An estimator with the parameters of `Plan`, whose fit is a `ProjectedFunction`; see `ProjectedRegressor`."""
+    """An estimator with the parameters of `ProjectionPlan`, whose fit is a `ProjectedFunction`."""
 
     # scikit-learn's own checks give -1 for every argument, so constructors are exempt from checks of types at run time.
     __no_type_check__ = True
@@ -115,10 +115,10 @@ class ProjectedEstimator(BaseEstimator):
     max_cycles: int = 100
     random_state: Seed = None
 
-    def _plan(self, rows: Rows, targets: Float[np.ndarray, "n q"], X_unlabelled: object) -> tuple[Plan, Rows]:
+    def _plan(self, rows: Rows, targets: Float[np.ndarray, "n q"], X_unlabelled: object) -> tuple[ProjectionPlan, Rows]:
         """Read the parameters and the rows without labels, and test the statements on functions of the target."""
         further = read_unlabelled(self, X_unlabelled, rows)
-        plan = Plan.read(self)
+        plan = ProjectionPlan.read(self)
         self.statements_ = plan.statements
         self.independence_tests_ = plan.check(rows, targets) if self.check else ()
         return plan, further
@@ -130,4 +130,4 @@ class ProjectedEstimator(BaseEstimator):
     def _values(self, X: object) -> Float[np.ndarray, "n q"]:
         """Return the projected values at rows (n, d), (n, q)."""
         check_is_fitted(self)
-        return self._function(read_rows(self, X))
+        return self._function(read_new_rows(self, X))

@@ -19,9 +19,9 @@ from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.typing import Numbers
 from kpp_models.colliders.collider_ridge import ColliderRidge
 from kpp_models.colliders.estimators.regressions import Seed
-from kpp_models.colliders.estimators.rows import read_labelled, read_rows, read_unlabelled
+from kpp_models.colliders.estimators.rows import read_labelled, read_new_rows, read_unlabelled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
-from kpp_models.tables.ridge import KernelRidge
+from kpp_models.tables.machines.ridge import KernelRidge
 
 GRID = np.logspace(-6, 0, 9)  # regularizations
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # multiples of the lengthscales
@@ -105,7 +105,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     def predict(self, X: object) -> Float[np.ndarray, " n"]:
         """Return the predictions at rows (n, d), (n,)."""
         check_is_fitted(self)
-        table = read_rows(self, X).table
+        table = read_new_rows(self, X).table
         parts = [table[start : start + PREDICTED_AT_ONCE] for start in range(0, len(table), PREDICTED_AT_ONCE)]
         return np.concatenate([np.asarray(_predict(self.function_, jnp.asarray(part))) for part in parts])
 

@@ -33,7 +33,7 @@ Columns = Float[np.ndarray, "n q"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Baseline:
+class BaselineRegression:
     r"""The conditional mean of the target given some columns, :math:`f_0(b) = E[Y \mid B = b]`.
 
     The regression is the mean, (q,), if there are no columns.
@@ -57,15 +57,15 @@ def fit_baselines(
     targets: Columns,
     regression: Regressor,
     labels: np.ndarray | None = None,
-) -> tuple[Baseline, ...]:
+) -> tuple[BaselineRegression, ...]:
     """Fit the baseline of each statement to rows (n, d), once for statements with the same given columns.
 
     `targets` holds functions of the target, (n, q), and `labels` the labels for a regression that is a classifier.
     """
-    found: dict[tuple[int, ...], Baseline] = {}
+    found: dict[tuple[int, ...], BaselineRegression] = {}
     for given in (tuple(sorted(statement.given)) for statement in statements):
         if given not in found:
-            found[given] = Baseline(given, _fit_baseline(table[:, given], targets, regression, labels))
+            found[given] = BaselineRegression(given, _fit_baseline(table[:, given], targets, regression, labels))
     return tuple(found[tuple(sorted(statement.given))] for statement in statements)
 
 
@@ -97,7 +97,7 @@ def fit_projection(
     statements: Sequence[Statement],
     table: Table,
     values: Columns,
-    baselines: Sequence[Baseline],
+    baselines: Sequence[BaselineRegression],
     regression: Regressor,
     *,
     several: str = "in-turn",
@@ -148,7 +148,7 @@ def _in_turn(
     statements: Sequence[Statement],
     table: Table,
     values: Columns,
-    baselines: Sequence[Baseline],
+    baselines: Sequence[BaselineRegression],
     regression: Regressor,
     tol: float,
     max_cycles: int,

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
 
-from kpp_models.colliders.estimators.function import Plan, ProjectedEstimator, ProjectedFunction
+from kpp_models.colliders.estimators.function import ProjectedEstimator, ProjectedFunction, ProjectionPlan
 from kpp_models.colliders.estimators.gain import cross_fitted_gain
-from kpp_models.colliders.estimators.projection import Baseline, fit_baselines
+from kpp_models.colliders.estimators.projection import BaselineRegression, fit_baselines
 from kpp_models.colliders.estimators.rows import Rows, fit_predictor, predict_mean, read_targets
 
 
@@ -106,7 +106,7 @@ class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
         """Return the projected predictions at rows (n, d), (n,)."""
         return self._values(X)[:, 0]
 
-    def _fit_function(self, plan: Plan, rows: Rows, y: np.ndarray, further: Rows) -> ProjectedFunction:
+    def _fit_function(self, plan: ProjectionPlan, rows: Rows, y: np.ndarray, further: Rows) -> ProjectedFunction:
         estimator = RandomForestRegressor(random_state=self.random_state) if self.estimator is None else self.estimator
         baselines = fit_baselines(plan.statements, rows.table, y[:, None], plan.baseline)
         shared = not self.prefit and len({baseline.given for baseline in baselines}) == 1
@@ -124,7 +124,7 @@ class PlainRegression:
     """
 
     predictor: Any
-    start: Baseline | None
+    start: BaselineRegression | None
 
     def __call__(self, rows: Rows) -> Float[np.ndarray, "n 1"]:
         """Return the predictions at rows, as a column."""

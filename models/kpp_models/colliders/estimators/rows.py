@@ -49,7 +49,7 @@ def read_targets(estimator: BaseEstimator, X: object, y: object) -> tuple[Rows, 
     return rows, targets.astype(np.float64)
 
 
-def read_rows(estimator: BaseEstimator, X: object) -> Rows:
+def read_new_rows(estimator: BaseEstimator, X: object) -> Rows:
     """Read rows with the columns of those that the estimator was fitted to."""
     table = read_arrays(estimator, X, reset=False)
     return Rows(X if is_table(X) else table, table)
@@ -57,7 +57,7 @@ def read_rows(estimator: BaseEstimator, X: object) -> Rows:
 
 def read_unlabelled(estimator: BaseEstimator, X_unlabelled: object, labelled: Rows) -> Rows:
     """Read the rows without labels; None means that there are no such rows."""
-    return labelled.take(np.arange(0)) if X_unlabelled is None else read_rows(estimator, X_unlabelled)
+    return labelled.take(np.arange(0)) if X_unlabelled is None else read_new_rows(estimator, X_unlabelled)
 
 
 def fit_predictor(estimator: object, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:

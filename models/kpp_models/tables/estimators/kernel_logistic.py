@@ -11,7 +11,7 @@ from jaxtyping import Float
 from kpp.kernels import AbstractKernel
 from kpp_models.tables.estimators.fitted import FunctionEstimator
 from kpp_models.tables.estimators.two_classes import BinaryClassifier
-from kpp_models.tables.logistic import KernelLogistic
+from kpp_models.tables.machines.logistic import KernelLogistic
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn

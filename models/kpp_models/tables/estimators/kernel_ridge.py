@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 
 from kpp.kernels import AbstractKernel
 from kpp_models.tables.estimators.fitted import FunctionEstimator
-from kpp_models.tables.ridge import KernelRidge
+from kpp_models.tables.machines.ridge import KernelRidge
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn

@@ -1,0 +1,1 @@
+"""Functions that explainers take: of estimators, of posterior draws, with names."""

@@ -1,0 +1,1 @@
+"""Gaussian processes conditioned on data: what they are, and how they come about."""

@@ -1,0 +1,1 @@
+"""Inducing points: their placement, their bounds, and the features of points that they give."""

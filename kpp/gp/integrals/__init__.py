@@ -1,0 +1,1 @@
+"""Integrals over one Gaussian variable: expectations of links, of the softmax and of functions."""

@@ -1,0 +1,1 @@
+"""Laplace's approximation: its mode, its evidence, and its correction by annealing."""

@@ -1,0 +1,1 @@
+"""Laws of Gaussian vectors: formulas, and distributions of NumPyro for the observed site."""

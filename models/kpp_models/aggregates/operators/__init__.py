@@ -1,0 +1,1 @@
+"""The estimated conditional mean operator, and its uncertainty."""

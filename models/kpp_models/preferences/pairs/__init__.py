@@ -1,0 +1,1 @@
+"""Many pairs of fewer items: Gram matrix, linear systems, and the law of observations."""

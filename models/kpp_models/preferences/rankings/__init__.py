@@ -1,0 +1,1 @@
+"""Rankings of several items and choices from sets: the law, the model, and its approximation."""

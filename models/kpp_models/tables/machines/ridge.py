@@ -1,0 +1,148 @@
+r"""Kernel ridge regression: the closed-form fit, with leave-one-out scores for the choice of its hyperparameters."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from kpp import linalg
+from kpp.data.tables import Schema
+from kpp.foundation.validation import as_targets
+from kpp.functions import RKHSFunction
+from kpp.gp import read_data, scalar_field
+from kpp.gp.toolkit import example_points, few_features, normal_log_density, refuse_priors_in
+from kpp.inference import AbstractModel, Data
+from kpp.inference.toolkit import Sample
+from kpp.kernels import RBF, AbstractKernel, Linear
+from kpp.kernels.toolkit import check_positive
+from kpp.typing import Leaf, RngKey
+from kpp_models.tables.machines.grid_search import Selection, select_from_grid
+from kpp_models.tables.numpyro_functions import gp_regression
+
+
+class AbstractLeastSquares(AbstractModel):
+    """A fit by least squares, whose noise variance is the mean squared leave-one-out residual."""
+
+    @abc.abstractmethod
+    def held_out_residuals(self, data: Data) -> Float[Array, " n"]:
+        """Return the leave-one-out residuals, (n,)."""
+
+    def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return the leave-one-out log likelihood of every target, with the mean squared residual as variance."""
+        residuals = self.held_out_residuals(data)
+        # Residuals that are all 0 have a density of the largest size that is finite.
+        variance = jnp.maximum(jnp.mean(residuals**2), jnp.finfo(residuals.dtype).tiny)
+        variance = jnp.broadcast_to(variance, residuals.shape)
+        return {"y": normal_log_density(residuals, jnp.zeros_like(residuals), variance)}
+
+    def predictive(
+        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
+    ) -> dict[str, Array]:
+        """Return the fitted values and the mean squared leave-one-out error; see `AbstractModel.predictive`."""
+        mean = self.function_draw(sample, data)(x)
+        variance = jnp.mean(self.held_out_residuals(data) ** 2)
+        return {"mean": mean, "noise_variance": jnp.broadcast_to(variance, mean.shape)}
+
+    def draw_predictive(
+        self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]
+    ) -> Float[Array, " p"]:
+        """Draw the fitted values plus normal noise of the leave-one-out variance."""
+        found = self.predictive(sample, data, x)
+        noise = jax.random.normal(rng_key, found["mean"].shape, dtype=found["mean"].dtype)
+        return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
+
+
+class KernelRidge(AbstractLeastSquares):
+    r"""Kernel ridge regression, a fit in closed form without priors.
+
+    .. math:: \min_f \frac1n \sum_i (y_i - f(x_i))^2 + \lambda \|f\|^2, \qquad
+        f = \sum_i \alpha_i k(\cdot, x_i), \quad \alpha = (K + n \lambda I)^{-1} y
+
+    The model has no intercept: center y, or add a constant to the kernel. scikit-learn's `alpha` is :math:`n\lambda`.
+    `fit` gives one chain of one draw under every inference.
+
+    The leave-one-out residuals are :math:`e_i = \alpha_i / [(K + n\lambda I)^{-1}]_{ii}`, which equal those of refits
+    that keep the total :math:`n\lambda`. Their mean square is the noise variance of predictions and of the pointwise
+    log likelihood, :math:`\log N(e_i; 0, \overline{e^2})`. `numpyro_model` is the Gaussian process whose posterior mean
+    the fit is, with noise variance :math:`n\lambda`.
+
+    Args:
+        kernel: k, with numbers as leaves.
+        regularization: :math:`\lambda`, multiplied by the number of rows; greater than 0.
+
+    Raises:
+        ValueError: If `regularization` is not one finite number greater than 0.
+        TypeError: If a leaf is a prior.
+
+    References:
+        Rasmussen and Williams (2006), sections 5.4.2 and 6.2.
+    """
+
+    kernel: AbstractKernel
+    regularization: Leaf = scalar_field("regularization")
+
+    def __check_init__(self) -> None:
+        refuse_priors_in(self, "kpp_models.GPRegression")
+        check_positive(self.regularization, "regularization", infinity_allowed=False)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelRidge, Array, Array]]:
+        """Yield models with points and targets for the conformance suite."""
+        x, y = example_points(rng_key)
+        yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, y
+        yield cls(Linear(), regularization=0.1), x, y
+
+    def select(self, x: object, y: object, *, grid: Mapping[str, Any]) -> Selection[KernelRidge]:
+        """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets, of shape (n,).
+            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try,
+                of shape (g,), or (g, d) for a leaf of shape (d,).
+
+        Returns:
+            The model with the best combination, the values chosen, and the error of every combination.
+
+        Raises:
+            ValueError: If x, y or the grid are invalid.
+        """
+        model, data, _ = self.prepare(x, y)
+        found = select_from_grid(model, grid, _loo_squared_error, "loo_squared_error", data)
+        return found.with_names_of(self)
+
+    def loo_residuals(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Return the leave-one-out residuals: each target minus the fit to all the others, of shape (n,)."""
+        return self._system(x).leave_one_out(y)
+
+    def prepare(self, x: object, y: object) -> tuple[KernelRidge, dict[str, Any], Schema]:
+        """Read the data; see `AbstractModel.prepare`."""
+        return read_data(self, x, y, as_targets, by_features=True)
+
+    def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
+        """The NumPyro model: Gaussian-process regression, whose posterior mean is the fit; it has no latent site."""
+        gp_regression(x, y, self.kernel, x.shape[0] * self.regularization)
+
+    def held_out_residuals(self, data: Data) -> Float[Array, " n"]:
+        """Return `loo_residuals`."""
+        return self.loo_residuals(data["x"], data["y"])
+
+    def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
+        r"""Return the fit, :math:`\alpha = (K + n\lambda I)^{-1} y`."""
+        return RKHSFunction(self.kernel, data["x"], self._system(data["x"]).solve(data["y"]))
+
+    def _system(self, x: Array) -> linalg.AbstractRidge:
+        ridge = x.shape[0] * self.regularization
+        features = few_features(self.kernel, x, ridge)
+        if features is not None:
+            return linalg.FeatureRidge.create(features, ridge)
+        return linalg.DenseRidge.create(self.kernel.gram(x), ridge, what="the matrix K + n * regularization * I")
+
+
+def _loo_squared_error(model: KernelRidge, data: Mapping[str, Any]) -> Float[Array, ""]:
+    return jnp.mean(model.loo_residuals(**data) ** 2)

@@ -1,0 +1,64 @@
+r"""Averages of mean responses: of an outcome that is not a number with noise, but a label, a count or a level.
+
+.. math:: g(t) = \sum_i w_i\, h\bigl(f(t, z_i)\bigr), \qquad h(f) = \mathrm{E}[Y \mid f]
+
+g is not Gaussian. Its draws come from joint draws of f at all rows and values of the treatment, and are exact given the
+posterior of f, which is Gaussian. Its mean given hyperparameters and weights is an integral of one variable for each
+row, which the likelihood has in closed form or by quadrature.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from kpp.functionals import GPPosterior
+from kpp.functions import RKHSFunction
+from kpp.gp import AbstractPointwiseLikelihood
+from kpp.typing import RngKey
+from kpp_models.treatments.averaging.joint_draws import Grid, at_settings, draw_over_grid
+from kpp_models.treatments.averaging.mean_response import mean_response
+
+
+@eqx.filter_jit
+def average_responses(
+    rng_key: RngKey,
+    posterior: GPPosterior,
+    likelihood: AbstractPointwiseLikelihood,
+    rows: Float[Array, "n d"],
+    column: int,
+    values: Float[Array, " t"],
+    weights: Float[Array, "*batch b n"],
+    grid: Grid | None,
+) -> tuple[Float[Array, "*batch b t"], Float[Array, "*batch b t"]]:
+    """Draw the averages of the mean response over rows in which one column is set to a value.
+
+    Args:
+        rng_key: A random key.
+        posterior: The posterior of f, with draws of the hyperparameters.
+        likelihood: The likelihood of new observations, with the same draws.
+        rows: The rows, (n, d).
+        column: The position of the column that is set.
+        values: Its values, (t,).
+        weights: Weights of the rows, b sets of them for every draw.
+        grid: The grid of the rows and values; see `make_grid`.
+
+    Returns:
+        One draw of the averages for each set of weights, (b, t), and their expectations given the hyperparameters and
+        the weights, (b, t), led by the draws of the posterior.
+    """
+    arrays, static = eqx.partition(likelihood, eqx.is_array)
+    keys = jax.random.split(rng_key, posterior.batch_shape)
+    points = at_settings(rows, column, values)
+
+    def of_draw(mean: RKHSFunction, root: Array, law: PyTree, loads: Array, key: RngKey) -> tuple[Array, Array]:
+        draw, known = GPPosterior(mean, root), eqx.combine(law, static)
+        latent = draw_over_grid(key, draw, rows, column, values, grid, len(loads))
+        responses = jax.lax.map(lambda f: mean_response(known, f), latent.reshape(-1, len(rows)))
+        curves = jnp.einsum("btn,bn->bt", responses.reshape(latent.shape), loads, precision="highest")
+        expected = jax.lax.map(lambda x: known.response_mean(draw.mean(x), draw.variance(x)), points)
+        return curves, loads @ expected.T
+
+    return posterior.mean.map_draws(of_draw, posterior.root, arrays, weights, keys)

@@ -1,0 +1,1 @@
+"""The data of a study: tables are read, checked and standardized."""

@@ -1,0 +1,1 @@
+"""The contents of the report of a study, computed from its fit."""

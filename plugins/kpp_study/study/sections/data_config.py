@@ -1,0 +1,226 @@
+"""The section [data]: which files hold the data, and what they hold.
+
+A table is the usual kind. The other kinds are a table whose columns are nodes of a causal graph, bags of points with
+one target per bag, matches between pairs of items, and two data sets for the effect of treatments on a target.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kpp.runtime.files import expand_user
+from kpp_study.study.dialect import DROP, PLAIN, REFUSE, TableFormat
+from kpp_study.study.errors import StudyError, did_you_mean
+from kpp_study.study.sections.section import Key, character, choice, file, flag, names, read_section, text
+
+_GRAPH_FILES = (".dot", ".gv", ".txt")
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphFiles:
+    """The further keys of the kind "graph".
+
+    Attributes:
+        graph: The causal graph in the language DOT or dagitty.
+        unlabelled: A file of rows without the target, or None.
+    """
+
+    graph: str
+    unlabelled: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class BagFiles:
+    """The further keys of the kind "bags".
+
+    Attributes:
+        bags: The file with one row per bag.
+        bag: The column that names the bag, in both files.
+        covariates: The columns of `bags` that describe a bag; None if bags have no covariates.
+        targets: A file of targets at their own covariates; None if `bags` holds one target per bag.
+    """
+
+    bags: Path
+    bag: str
+    covariates: tuple[str, ...] | None = None
+    targets: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchFiles:
+    """The further keys of the kind "matches", as for `kpp.preferences.Matches.from_tables`.
+
+    Attributes:
+        items: The file with one row per item.
+        item: The column of `items` that names the item.
+        winner: The column that names the winner of a match.
+        loser: The column that names the loser.
+        tie: The column that is 1 for a tie, or None if there are none.
+        contexts: The columns that hold the context of a match.
+    """
+
+    items: Path
+    item: str
+    winner: str
+    loser: str
+    tie: str | None = None
+    contexts: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class EffectFiles:
+    """The further keys of the kind "effects".
+
+    Attributes:
+        outcome: The columns of outcomes, in both files.
+        targets: The file with outcomes and targets.
+        adjusting: The columns to adjust for; None if the graph decides, or there are none.
+        graph: The causal graph, as for `GraphFiles`, or None.
+    """
+
+    outcome: tuple[str, ...]
+    targets: Path
+    adjusting: tuple[str, ...] | None = None
+    graph: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """The section [data].
+
+    Attributes:
+        path: A CSV or Parquet file. For bags it has one row per point, and for matches one row per match.
+        target: The column to predict; empty for matches, whose outcome is predicted.
+        kind: The kind of the data, one of `KINDS`.
+        features: The columns to predict from; None for all other columns. For matches they are columns of the items,
+            and for effects the treatments.
+        categorical: Columns of numbers that are codes of categories; for the target, of two classes.
+        standardize: Whether features and target are shifted and scaled to mean 0 and standard deviation 1 for the
+            model.
+        further: The keys of kinds other than "table".
+        dialect: The keys about the format of all files.
+    """
+
+    path: Path
+    target: str
+    kind: str = "table"
+    features: tuple[str, ...] | None = None
+    categorical: tuple[str, ...] = ()
+    standardize: bool = True
+    further: Any = None
+    dialect: TableFormat = PLAIN
+
+
+def read_data_section(table: Any, folder: Path) -> DataConfig:
+    """Read and check the section [data]; its key `kind` decides which further keys it has.
+
+    Args:
+        table: The section.
+        folder: The folder at which relative paths start.
+
+    Raises:
+        StudyError: If a key is unknown, missing or invalid.
+    """
+    kind = read_section(table, "data", {"kind": _KIND}, is_open=True)["kind"]
+    keys, files = KINDS[kind]
+    found = {"target": "", **read_section(table, "data", keys)}
+    paths = [name for name, key in keys.items() if key.is_file and found[name] is not None]
+    found |= {name: folder / expand_user(Path(found[name])) for name in paths}
+    if (found.get("graph") or "").endswith(_GRAPH_FILES):
+        found["graph"] = _read_graph(folder / expand_user(Path(found["graph"])))
+    found |= {"dialect": _filled(TableFormat, found), "further": files and _filled(files, found)}
+    config = _filled(DataConfig, found)
+    _check(config)
+    return config
+
+
+def _read_graph(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"data.graph: {str(path)!r} can't be read: {error.strerror or error}") from error
+
+
+def _filled(cls: Any, found: Mapping[str, Any]) -> Any:
+    """Return an object whose fields are the keys of their names."""
+    return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found})
+
+
+def _check(config: DataConfig) -> None:
+    """Raise StudyError if keys do not fit each other."""
+    features, further = config.features, config.further
+    if config.dialect.separator == config.dialect.decimal:
+        raise StudyError(f"data.separator and data.decimal must differ, got {config.dialect.decimal!r} for both")
+    if features == ():
+        raise StudyError("data.features must name at least one column; leave it out to use all but the target")
+    if config.target in (features or ()):
+        raise StudyError(f"data.features must not contain the target {config.target!r}")
+    unknown = [name for name in config.categorical if name not in (*(features or ()), config.target)]
+    if features is not None and unknown:
+        hint = did_you_mean(unknown[0], features)
+        raise StudyError(f"data.categorical names {unknown[0]!r}, which is not in data.features; {hint}")
+    if isinstance(further, BagFiles) and further.targets is not None and not further.covariates:
+        raise StudyError("data.covariates is missing: they are the columns that join `bags` and `targets`")
+    if isinstance(further, EffectFiles) and further.graph and features is None and further.adjusting is None:
+        raise StudyError("data.features is missing: the treatments, as data.graph decides the columns to adjust for")
+
+
+_GRAPH = "the causal graph in the language DOT or dagitty, or a file that holds it"
+_TARGET = "the name of the column to predict"
+_KIND = choice("what the files hold", "table", ["table", "graph", "bags", "matches", "effects"])
+_GRAPH_KEYS = {
+    "unlabelled": file("a file of rows without the target"),
+    "graph": text(_GRAPH, required=True),
+}
+_BAG_KEYS = {
+    "bags": file("the file with one row per bag", required=True),
+    "bag": text("the column that names the bag, in both files", required=True),
+    "covariates": names("the columns that describe a bag"),
+    "targets": file("a file of targets at their own covariates"),
+}
+_MATCH_KEYS = {
+    "items": file("the file with one row per item", required=True),
+    "item": text("the column of `items` that names the item", "ID"),
+    "winner": text("the column that names the winner of a match", "winner"),
+    "loser": text("the column that names the loser of a match", "loser"),
+    "tie": text("the column that is 1 for a tie and 0 otherwise"),
+    "contexts": names("the columns that hold the context of a match", ()),
+}
+_EFFECT_KEYS = {
+    "outcome": names("the columns of outcomes, in both files", required=True),
+    "targets": file("the file with outcomes and targets", required=True),
+    "adjusting": names("the columns to adjust for"),
+    "graph": text(f"{_GRAPH}; it decides or checks the columns to adjust for"),
+}
+
+
+def _keys(what: str, target: str, further: Mapping[str, Key]) -> dict[str, Key]:
+    """Return the keys of a kind; `what` is a row of the file, and matches have no target."""
+    return {
+        "kind": _KIND,
+        "path": file(f"a CSV or Parquet file {what}", required=True),
+        **({"target": text(target, required=True)} if target else {}),
+        "features": names("the columns to predict from, by default all others"),
+        "categorical": names("columns of numbers that are codes of categories", ()),
+        "standardize": flag("whether the model sees numbers with mean 0 and variance 1", True),
+        **further,
+        "separator": character("the character between the columns of CSV files", PLAIN.separator),
+        "decimal": choice("the decimal mark of CSV files", PLAIN.decimal, [".", ","]),
+        "encoding": text('the encoding of CSV files, such as "latin-1"', PLAIN.encoding),
+        "missing_values": names('texts that stand for missing values, such as "?"', ()),
+        "missing": choice("what to do with rows that lack values", PLAIN.missing, [REFUSE, DROP]),
+    }
+
+
+_TREATED = "with treatments, outcomes and columns to adjust for"
+#: For each kind its keys, and the class of the further ones.
+KINDS: dict[str, tuple[dict[str, Key], type | None]] = {
+    "table": (_keys("with the features and the target", _TARGET, {}), None),
+    "graph": (_keys("whose columns are nodes of a causal graph", _TARGET, _GRAPH_KEYS), GraphFiles),
+    "bags": (_keys("with one row per point", "the name of the column of aggregates to explain", _BAG_KEYS), BagFiles),
+    "matches": (_keys("with one row per match", "", _MATCH_KEYS), MatchFiles),
+    "effects": (_keys(_TREATED, "the name of the target, in `targets`", _EFFECT_KEYS), EffectFiles),
+}
