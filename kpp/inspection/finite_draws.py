@@ -19,7 +19,8 @@ from jaxtyping import Array, Float
 
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.linalg import cholesky, pivoted_whitener, solve_lower
+from kpp.linalg import cholesky, solve_lower
+from kpp.linalg.pivoted import pivoted_whitener
 from kpp.typing import AnyArray
 
 
