@@ -69,7 +69,8 @@ class PartialDependence(AbstractFunctional):
         if not has_product_terms(kernel):
             return jax.lax.map(lambda value: jnp.mean(kernel(self._at(self.rows, value), points), axis=0), self.values)
         parts = [
-            self._factor(term, points) * jnp.mean(self._absent(term, points), axis=0) for term in kernel.product_terms()
+            self._factor(term, points) * jnp.mean(self._absent(term, points), axis=0, keepdims=True)
+            for term in kernel.product_terms()
         ]
         return jnp.sum(jnp.stack(parts), axis=0)
 
