@@ -1,4 +1,4 @@
 from .curve_result import Curve as Curve
-from .curve_result import ProbabilityIncreasing as ProbabilityIncreasing
 from .curves import curve as curve
+from .gradients import gradient as gradient
 from .scores import FeatureScores as FeatureScores

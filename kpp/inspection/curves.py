@@ -17,10 +17,9 @@ from kpp.explanations.toolkit import describe_key
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import one_of
 from kpp.functionals import Average, FunctionalLaw, Values
-from kpp.games import AbstractImputation, Causal, Observational
+from kpp.games import AbstractImputation, Causal, CoalitionValues, Observational
 from kpp.games.toolkit import has_product_terms
 from kpp.inspection.accumulated import local_effects
-from kpp.inspection.coalition_values import CoalitionValues
 from kpp.inspection.curve_result import Curve
 from kpp.inspection.grid import Grid, read_grid
 from kpp.inspection.inspected import Inspected
@@ -115,8 +114,8 @@ def curve(
         raise FloatingPointError(f"the curve of {feature!r} is NaN or infinite; set a larger `regularization`")
     attrs = {"kind": kind, "feature": feature, "scale": subject.scale, "uncertainty": uncertainty, "centered": False}
     attrs |= {"rows": f"{len(rows)} of {len(subject.rows)}", "rng_key": describe_key(key)}
-    dataset = _dataset(laws, found, key, ("instance",) if kind == "individual" else ())
-    return Curve(dataset.assign_attrs(attrs))
+    dataset = _dataset(laws, found, key).assign_attrs(attrs)
+    return Curve(dataset if kind == "individual" else dataset.isel(instance=0))
 
 
 def _max_rows(kind: str, subject: Inspected, num_values: int) -> int:
@@ -168,20 +167,22 @@ def _laws(
     elif game is None:
         return [_partial(subject, rows, grid)], subject.uncertainty
     else:
-        coalition = jnp.arange(rows.shape[1]) == grid.column
-        return [subject.law(CoalitionValues(game, jnp.asarray(points[:, 0]), coalition))], subject.uncertainty
+        coalition = np.arange(rows.shape[1])[None] == grid.column
+        return [subject.law(CoalitionValues(game, points[:, 0], coalition))], subject.uncertainty
     law = subject.law(Average(ends, weights))
     if subject.outputs is None or subject.uncertainty != "none":
         return [law], subject.uncertainty
     values = subject.outputs.with_draws(ends).reshape(-1)
-    return [FunctionalLaw(law.mean.reshape(-1), _sampling_covariance(values, weights, strata))], "rows only"
+    return [
+        FunctionalLaw(law.mean.reshape(-1), jnp.asarray(_sampling_covariance(values, weights, strata)))
+    ], "rows only"
 
 
 def _partial(subject: Inspected, rows: np.ndarray, grid: Grid) -> FunctionalLaw:
     """Return the law of partial dependence; grids of up to 20 values share a compiled program."""
     size = len(grid.values)
     values = np.concatenate([grid.values, np.repeat(grid.values[-1:], max(0, _NUM_VALUES - size))])
-    law = subject.law(PartialDependence(jnp.asarray(rows), grid.column, jnp.asarray(values)))
+    law = subject.law(PartialDependence(jnp.asarray(rows), jnp.asarray(grid.column), jnp.asarray(values)))
     return FunctionalLaw(law.mean[..., :size], law.covariance[..., :size, :size])
 
 
@@ -202,31 +203,25 @@ def _sampling_covariance(
     return total
 
 
-def _dataset(laws: Sequence[FunctionalLaw], grid: Grid, rng_key: RngKey, lead: tuple[str, ...]) -> xr.Dataset:
+def _dataset(laws: Sequence[FunctionalLaw], grid: Grid, rng_key: RngKey) -> xr.Dataset:
     """Return draws of the curves, and their laws given each draw of the hyperparameters."""
-    size = len(grid.values)
-    draws, means, covariances = [], [], []
-    for law, key in zip(laws, jax.random.split(rng_key, len(laws)), strict=True):
-        covariance = np.asarray(law.covariance).reshape(-1, size, size)
-        is_certain = not covariance.any()
-        num = _NUM_DRAWS if len(covariance) == 1 and not is_certain else 1
-        sampled = np.asarray(law.mean)[..., None, :] if is_certain else law.sample(key, num)
-        chains = law.mean.shape[0] if law.mean.ndim == 3 else 1
-        draws.append(sampled.reshape(chains, -1, size))
-        means.append(np.asarray(law.mean).reshape(-1, size))
-        covariances.append(covariance)
-    parts = {
-        "draws": (("chain", "draw"), ("grid",), draws),
-        "mean": (("law",), ("grid",), means),
-        "covariance": (("law",), ("grid", "grid_other"), covariances),
-    }
+    size, shape = len(grid.values), laws[0].mean.shape[:-1]
+    means = np.stack([np.asarray(law.mean).reshape(-1, size) for law in laws], axis=1)
+    covariances = np.stack([np.asarray(law.covariance).reshape(-1, size, size) for law in laws], axis=1)
+    has_law = bool(covariances.any())
+    num = _NUM_DRAWS if has_law and len(means) == 1 else 1
+    keys = jax.random.split(rng_key, len(laws))
+    sampled = [law.sample(key, num) if has_law else law.mean for law, key in zip(laws, keys, strict=True)]
+    chains = shape[0] if len(shape) == 2 else 1
+    draws = np.stack([np.asarray(drawn).reshape(chains, -1, size) for drawn in sampled], axis=2)
     variables: dict[str, Any] = {
-        name: ((*outer, *lead, *inner), np.stack(found, axis=len(outer)) if lead else found[0])
-        for name, (outer, inner, found) in parts.items()
+        "draws": (("chain", "draw", "instance", "grid"), draws),
+        "mean": (("law", "instance", "grid"), means),
+        "data": ("row", grid.data),
     }
-    if not variables["covariance"][1].any():
-        del variables["covariance"]
-    return xr.Dataset(variables | {"data": ("row", grid.data)}, coords={"grid": grid.labels})
+    if has_law:
+        variables["covariance"] = (("law", "instance", "grid", "grid_other"), covariances)
+    return xr.Dataset(variables, coords={"grid": grid.labels})
 
 
 guard_exports(globals())

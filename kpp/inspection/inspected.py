@@ -81,7 +81,7 @@ class Inspected(NamedTuple):
         x = as_table(x)
         predictor = _as_known(predictor, x, scale)
         rows, schema = read_rows(x, fitted_schema(predictor))
-        model = getattr(predictor, "model", None)
+        model: Any = getattr(predictor, "model", None)
         is_classifier = getattr(model, "positive_class", None) is not None
         if scale == "probability" and not is_classifier and not isinstance(predictor, EstimatorFunction):
             raise TypeError(
@@ -102,9 +102,7 @@ class Inspected(NamedTuple):
             law = functools.partial(_law_of_draws, function)
             has_draws = int(np.prod(function.batch_shape)) > 1
             uncertainty, outputs = ("draws", None) if has_draws else ("none", DrawsAsOutputs(function, None))
-            return cls(
-                rows, schema, lambda part: certain(part.of(function)), uncertainty, found, lambda _: _ROWS, outputs
-            )
+            return cls(rows, schema, law, uncertainty, found, function.kernel, outputs)
         outputs = DrawsAsOutputs(function, output)
         if isinstance(function, EstimatorFunction):
             found = "prediction" if function.output_names is None else "probability"

@@ -11,7 +11,6 @@ which takes one kernel matrix for all values t, and no table of factors.
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -33,7 +32,7 @@ class PartialDependence(AbstractFunctional):
     """
 
     rows: Float[Array, "m d"]
-    column: Int[Array, ""] = eqx.field(converter=jnp.asarray)
+    column: Int[Array, ""]
     values: Float[Array, " p"]
 
     @property

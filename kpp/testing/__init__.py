@@ -19,6 +19,7 @@ from kpp.testing.suite import check_command as check_command
 from kpp.testing.suite import check_converter as check_converter
 from kpp.testing.suite import check_embedding as check_embedding
 from kpp.testing.suite import check_explainer as check_explainer
+from kpp.testing.suite import check_functional as check_functional
 from kpp.testing.suite import check_inference as check_inference
 from kpp.testing.suite import check_kernel as check_kernel
 from kpp.testing.suite import check_model as check_model

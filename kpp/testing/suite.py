@@ -21,11 +21,22 @@ from kpp.conversion import AbstractConverter
 from kpp.embeddings import AbstractEmbedding
 from kpp.explanations import AbstractExplainer
 from kpp.foundation.validation import count
+from kpp.functionals import AbstractFunctional
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.inference import AbstractInference, AbstractModel
 from kpp.kernels import AbstractKernel, AbstractProductKernel
-from kpp.testing import commands, converters, embeddings, explainers, inferences, kernels, models, value_functions
+from kpp.testing import (
+    commands,
+    converters,
+    embeddings,
+    explainers,
+    functionals,
+    inferences,
+    kernels,
+    models,
+    value_functions,
+)
 
 Check = Callable[..., None]
 
@@ -38,6 +49,7 @@ _LAWS: dict[type, tuple[Check, ...]] = {
     AbstractModel: models.LAWS,
     AbstractConverter: converters.LAWS,
     AbstractInference: inferences.LAWS,
+    AbstractFunctional: functionals.LAWS,
 }
 
 
@@ -234,6 +246,16 @@ def check_inference(inference: object, numpyro_model: Callable[..., Any], data: 
         data: Its arguments by name, the observations among them.
     """
     _check(AbstractInference, (inference, numpyro_model, dict(data)))
+
+
+def check_functional(functional: object, function: RKHSFunction) -> None:
+    """Check that a linear functional satisfies the laws of functionals.
+
+    Args:
+        functional: A functional of 1 to 20 numbers.
+        function: An `RKHSFunction` without draws, of 3 to 8 points.
+    """
+    _check(AbstractFunctional, (functional, function))
 
 
 def check_command(command: object) -> None:

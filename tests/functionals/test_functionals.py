@@ -10,8 +10,9 @@ from scipy.stats import norm
 
 import kpp
 from kpp.embeddings import AbstractEmbedding, ConditionalMeanEmbedding, Embedded
-from kpp.functionals import Average, Combination, FunctionalLaw, Gradient, Values
+from kpp.functionals import AbstractFunctional, Average, Combination, FunctionalLaw, Gradient, Values
 from kpp.kernels import RBF, AbstractKernel, Matern12
+from kpp.testing import check_functional
 
 RNG = np.random.default_rng(0)
 POINTS, A, Z = RNG.normal(size=(6, 2)), RNG.normal(size=(3, 2)), RNG.normal(size=(4, 2))
@@ -71,12 +72,26 @@ def posterior():
     return kpp.GPPosterior(kpp.RKHSFunction(KERNEL, POINTS, jnp.arange(6.0), 0.3), root)
 
 
-def test_numbers_are_linear_and_the_representer_is_their_value_of_a_section():
-    of_sections = ALL.of(sections(POINTS))
-    assert of_sections.shape == (ALL.num_values, 6) == (sum(part.num_values for part in FUNCTIONALS.values()), 6)
-    combined = ALL.of(kpp.RKHSFunction(KERNEL, POINTS, jnp.arange(6.0)))
-    np.testing.assert_allclose(of_sections @ jnp.arange(6.0), combined, atol=1e-12)
-    np.testing.assert_allclose(ALL.representer(KERNEL)(POINTS), of_sections.T, atol=1e-12)
+@pytest.mark.parametrize("name", FUNCTIONALS)
+def test_the_laws_of_functionals(name, posterior):
+    check_functional(FUNCTIONALS[name], posterior.mean)
+
+
+def test_a_wrong_functional_is_found(posterior):
+    """One that is not linear, and whose representer is that of other points."""
+
+    class Squares(AbstractFunctional):
+        points: jax.Array
+        num_values = 3
+
+        def apply(self, function):
+            return function(self.points) ** 2
+
+        def representer(self, kernel):
+            return kpp.RKHSFunction(kernel, self.points + 1.0, jnp.eye(3))
+
+    with pytest.raises(AssertionError, match=r"numbers of a sum(.|\n)*the representer and sections"):
+        check_functional(Squares(jnp.asarray(A)), posterior.mean)
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONALS if name != "landmarks"])

@@ -268,12 +268,14 @@ def test_a_plot_shows_the_mean_the_interval_and_the_band():
 
 
 def test_gradients_of_a_fit_are_named_differences_of_its_function(fit, table):
-    law, step = fit.gradient(table[:2], "age"), 1e-5
+    law, step = kpp.gradient(fit, table[:2], "age"), 1e-5
     assert law.names == ("age, point 0", "age, point 1")
     mean = fit.function_posterior(at="few").mean
     rows = np.asarray(fit.schema.read(table[:2]))
     shift = step * np.array([0.0, 1.0, 0.0])
     np.testing.assert_allclose(law.mean, (mean(rows + shift) - mean(rows - shift)) / (2 * step), atol=1e-8)
-    assert fit.gradient(table[:1]).names == ("dose", "age")
+    assert kpp.gradient(fit, table[:1]).names == ("dose", "age")
     with pytest.raises(ValueError, match="`features` must be one of"):
-        fit.gradient(table, "place")
+        kpp.gradient(fit, table, "place")
+    with pytest.raises(TypeError, match="`predictor` must be a Gaussian process, got a function without"):
+        kpp.gradient(mean_of, TABLE)

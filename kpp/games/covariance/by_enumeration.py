@@ -52,7 +52,9 @@ def solution_of(players: Players, coalitions: Bool[np.ndarray, "c g"], weights: 
 def solution_of_values(players: Players) -> Solution:
     """Return the Shapley values, sums over all coalitions."""
     coalitions = all_coalitions(players.num_players)
-    return solution_of(players, coalitions, np.asarray(shapley_values_from_table(np.eye(len(coalitions)))))
+    with jax.ensure_compile_time_eval():  # numbers that are known, also where a function is traced
+        shares = np.asarray(shapley_values_from_table(np.eye(len(coalitions))))
+    return solution_of(players, coalitions, shares)
 
 
 def solution_of_effects(players: Players) -> Solution:
@@ -109,6 +111,17 @@ def enumeration_sections(
         return _weighted_sections(function.kernel, rows, loads, function.points)
 
     return jax.lax.map(of_point, (x, _weights(value_function, function, x, solution)))
+
+
+def enumeration_representer(
+    value_function: AbstractImputation, kernel: AbstractKernel, x: Float[Array, "p d"], solution: Solution
+) -> tuple[Float[Array, "pa d"], Float[Array, "pa p g"]]:
+    """Return the imputed rows of all points, and the weights of their sections in the representers of the values."""
+    zero = RKHSFunction(kernel, x[:1], jnp.zeros(1, dtype=x.dtype))
+    weights = _weights(value_function, zero, x, solution)
+    rows, loads = jax.lax.map(lambda point: _atoms(value_function, zero, point[0], point[1], solution), (x, weights))
+    spread = jnp.einsum("pga,pq->paqg", loads, jnp.eye(len(x), dtype=loads.dtype))
+    return rows.reshape(-1, x.shape[1]), spread.reshape(-1, *spread.shape[2:])
 
 
 def _weights(

@@ -117,7 +117,7 @@ def shapley_covariance(
     process = _as_posterior(process, background)
     players = _read_players(groups, num_features, feature_names)
     if isinstance(process.mean.kernel, Nystrom):
-        covariance = feature_covariance(_exact_values(value_function, players, order, effects), process, x, x_other)
+        covariance = feature_covariance(exact_values(value_function, players, order, effects), process, x, x_other)
     else:
         covariance = _section_covariance(_Problem(value_function, process, players, order, effects), x, x_other)
     _refuse_non_finite(covariance, value_function)
@@ -168,7 +168,7 @@ def shapley_root(
     background = jnp.asarray(value_function.background)
     x = as_points(x, num_features=background.shape[1]).astype(background.dtype)
     players = _read_players(groups, x.shape[1], feature_names)
-    root = feature_root(_exact_values(value_function, players, order, effects), process, x)
+    root = feature_root(exact_values(value_function, players, order, effects), process, x)
     _refuse_non_finite(jnp.asarray(root), value_function)
     return root
 
@@ -202,7 +202,7 @@ def _as_posterior(process: GPPosterior | AbstractKernel, background: Array) -> G
     return GPPosterior(zero, jnp.zeros((1, 0), dtype=background.dtype))
 
 
-def _exact_values(value_function: AbstractImputation, players: Players, order: object, effects: bool) -> ExactValues:
+def exact_values(value_function: AbstractImputation, players: Players, order: object, effects: bool) -> ExactValues:
     """Return a function that computes the exact Shapley values of a function at points, some points at a time."""
 
     def values(function: RKHSFunction, x: Array) -> Array:

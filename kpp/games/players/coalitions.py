@@ -15,7 +15,7 @@ from kpp.typing import AnyArray
 Coalitions = Bool[AnyArray, "c d"]
 
 #: The values of c coalitions at p points, (*draws, c, p, *outputs); jaxtyping allows one group of axes of any number.
-CoalitionValues = Array
+CoalitionTable = Array
 
 #: p points to explain.
 Instances = Float[AnyArray, "p d"]

@@ -14,7 +14,7 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from kpp.foundation.modules import AbstractModule
-from kpp.games.players.coalitions import CoalitionValues
+from kpp.games.players.coalitions import CoalitionTable
 from kpp.kernels import AbstractProductKernel
 
 
@@ -31,7 +31,7 @@ class AbstractValueFunction(AbstractModule):
     """
 
     @abstractmethod
-    def __call__(self, function: Any, x: Any, coalitions: Any) -> CoalitionValues:
+    def __call__(self, function: Any, x: Any, coalitions: Any) -> CoalitionTable:
         """Value coalitions at points.
 
         Laws: the values are linear in the function, and the value of a constant function is the constant; the value of

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points, check_type
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import CoalitionValues, as_coalitions
+from kpp.games.players.coalitions import CoalitionTable, as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.values.product_games import example_functions, product_values
 from kpp.kernels import AbstractProductKernel
@@ -27,7 +27,7 @@ class Baseline(AbstractProductValueFunction):
     The base value is :math:`\sigma^2 \sum_i \alpha_i`, plus the intercept.
     """
 
-    def __call__(self, function: Any, x: object, coalitions: object) -> CoalitionValues:
+    def __call__(self, function: Any, x: object, coalitions: object) -> CoalitionTable:
         check_type(function, "function", ("RKHSFunction",))
         x = as_points(x)
         coalitions = as_coalitions(coalitions, x.shape[1])

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points, is_concrete
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction, check_function
 from kpp.runtime.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
 from kpp.typing import AnyArray, PointFunction
@@ -83,7 +83,7 @@ class AbstractImputation(AbstractValueFunction):
         """
         return None
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionTable:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs)."""
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
@@ -101,7 +101,7 @@ def equal_weights(x: Instances, coalitions: Coalitions, num_rows: int) -> Float[
 
 def imputed_values(
     value_function: AbstractImputation, function: PointFunction, x: Float[Array, "p d"], coalitions: Coalitions
-) -> CoalitionValues:
+) -> CoalitionTable:
     """Value coalitions by the weighted predictions of imputed rows; see `AbstractValueFunction`."""
     check_function(function)
     if isinstance(function, RKHSFunction):
@@ -150,7 +150,7 @@ def predict_groups(function: PointFunction, rows: Float[AnyArray, "k m d"]) -> t
 @eqx.filter_jit
 def _values_in_rkhs(
     value_function: AbstractImputation, function: RKHSFunction, x: Array, coalitions: Array
-) -> CoalitionValues:
+) -> CoalitionTable:
     """Value one coalition after another, some points at a time."""
 
     def of_draw(draw: RKHSFunction) -> Array:
@@ -181,7 +181,7 @@ def _weighted_sums(
 
 def _values_of_callable(
     value_function: AbstractImputation, function: PointFunction, x: AnyArray, coalitions: Coalitions
-) -> CoalitionValues:
+) -> CoalitionTable:
     """Value coalitions by calling any function, some coalitions and points at a time."""
     constant = value_function.base(function)
     x = _library(x).asarray(x)
@@ -200,7 +200,7 @@ def _rows_per_call(constant: Array) -> int:
 
 def _values_of_chunk(
     value_function: AbstractImputation, function: PointFunction, x: AnyArray, coalitions: Coalitions, constant: Array
-) -> "tuple[CoalitionValues, int]":
+) -> "tuple[CoalitionTable, int]":
     """Value a few coalitions; also return the axis of the coalitions."""
     weights = value_function.imputation_weights(function, x, coalitions)
     weights = _library(weights).asarray(weights)
@@ -217,7 +217,7 @@ def _values_of_chunk(
 @functools.partial(jax.jit, static_argnames="axis")
 def _weigh_chunk(
     weights: Float[AnyArray, "c p m"], predictions: Float[AnyArray, "..."], constant: Float[Array, "..."], axis: int
-) -> CoalitionValues:
+) -> CoalitionTable:
     """Return the weighted sums of the predictions of imputed rows, whose groups lie along an axis."""
     lead = predictions.shape[:axis]
     center = constant.reshape(*lead, 1, 1, *constant.shape[axis:])

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.values.imputation import AbstractImputation, imputed_values
 from kpp.games.values.product_games import example_functions, has_product_terms, product_values
@@ -34,7 +34,7 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
 
     background: Float[AnyArray, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionTable:
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         if isinstance(function, RKHSFunction) and has_product_terms(function.kernel):

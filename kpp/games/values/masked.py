@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.foundation.validation import as_points, count, warn_if_float32
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.conditional_embeddings import MatrixOf, median_kernel
 from kpp.games.values.product_games import example_functions
@@ -59,7 +59,7 @@ class MaskedRegression(AbstractWeighted):
         check_positive(self.regularization, "regularization", infinity_allowed=False)
         count(self.masks_per_point, "masks_per_point")
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionTable:
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         warn_if_float32("MaskedRegression")

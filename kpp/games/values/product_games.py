@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import CoalitionValues
+from kpp.games.players.coalitions import CoalitionTable
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
@@ -70,7 +70,7 @@ def weigh_null_players(
 @eqx.filter_jit
 def product_values(
     value_function: AbstractProductValueFunction, function: RKHSFunction, x: Array, coalitions: Array
-) -> CoalitionValues:
+) -> CoalitionTable:
     """Value coalitions by the product terms of the kernel; see `AbstractValueFunction`.
 
     The value function averages absent features' factors over references, and the kernel is a sum of product kernels.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances
+from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances
 from kpp.games.values.abstract import check_function
 from kpp.games.values.conditional.conditional_embeddings import MatrixOf
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups
@@ -62,7 +62,7 @@ def weighted_sums(weights: MatrixOf, values: Float[Array, "m k"]) -> MatrixOf:
 
 def embedded_values(
     value_function: AbstractWeighted, function: PointFunction, x: Float[Array, "p d"], coalitions: Bool[Array, "c d"]
-) -> CoalitionValues:
+) -> CoalitionTable:
     r"""Value coalitions by weighted sums of predictions at the background points, :math:`v(S) = \sum_b w_b f(z_b)`.
 
     The function is an `RKHSFunction` or any callable from (n, d) to (n,) or (n, outputs). Points (p, d) and coalitions,
@@ -91,7 +91,7 @@ def _all_weights(
 @eqx.filter_jit
 def _embedded_in_rkhs(
     value_function: AbstractWeighted, function: RKHSFunction, x: Array, coalitions: Array
-) -> CoalitionValues:
+) -> CoalitionTable:
     def of_draw(draw: RKHSFunction) -> Array:
         known = (draw(value_function.background), draw(x), draw.intercept)
         return _embedded_sums(value_function, value_function.kernel_for(draw), x, coalitions, known)

@@ -8,7 +8,7 @@ import inspect
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from kpp.data.tables import Schema, as_names
+from kpp.data.tables import Schema
 from kpp.foundation.validation import count, one_of
-from kpp.functionals import FunctionalLaw, GPPosterior, Gradient
+from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.fit import per_draw
@@ -292,32 +292,23 @@ class Fit:
         function = self._function(unfolded=False)
         return GPPosterior(function, unflatten_draws(roots, self._shape))
 
-    def gradient(self, x: Any, features: str | Sequence[str] | None = None) -> FunctionalLaw:
-        r"""Return the law of the derivatives of the latent function, :math:`\partial_j f(x_i)`.
+    def of(self, functional: AbstractFunctional, names: Iterable[str] | None = None) -> FunctionalLaw:
+        """Return the law of linear functionals of the latent function, over all draws of the hyperparameters.
 
         Args:
-            x: The p points, as for `predict`.
-            features: The names of one or several features, all numbers; all features that are numbers by default.
+            functional: The functional, such as `kpp.functionals.Average`; points are rows as the model has read them
+                (``fit.schema.read(table)``).
+            names: Names of its numbers.
 
         Returns:
-            The joint law of the derivatives, those of the first point before those of the second, in units of the
-            function per unit of the feature, for the draws of ``function_posterior(at="few")``. Its names are those of
-            the features, with the numbers of the points if there are several.
+            The law, with the draws (chain, draw) first; its intervals and probabilities are those over all draws.
 
         Raises:
             TypeError: If the model has no Gaussian posterior of the function.
-            ValueError: If `x` does not fit the training data, a feature is unknown or a category, or the functions of
-                the kernel have no derivatives.
+            ValueError: If the numbers are not defined for the functions of the model's kernel.
         """
-        posterior = self.function_posterior(at="few")
-        if self.schema is None:
-            raise ValueError("`features` must be columns of a table, got a fit whose points are not a table")
-        numeric = [name for name in self.schema.feature_names if name not in self.schema.categories]
-        names = numeric if features is None else [one_of(name, "features", numeric) for name in as_names(features)]
-        points = np.asarray(self._read(x, "error"))
-        law = posterior.of(Gradient(points, [self.schema.index(name) for name in names]))
-        several = [f"{name}, point {i}" for i in range(len(points)) for name in names]
-        return FunctionalLaw(law.mean, law.covariance, tuple(several if len(points) > 1 else names))
+        law = self.function_posterior().of(functional)
+        return law if names is None else dataclasses.replace(law, names=tuple(names))
 
     def map_draws(self, f: Callable[..., Any], *arguments: Any, batch_size: int | None = None) -> Any:
         """Apply a function of one draw to all draws.

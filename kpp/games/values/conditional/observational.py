@@ -17,7 +17,7 @@ from kpp.features import Nystrom
 from kpp.foundation.validation import as_points, as_targets, check_rng_key, is_concrete, one_of, warn_if_float32
 from kpp.foundation.wording import warn_at_edge
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionValues, Instances, all_coalitions, as_coalitions
+from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, all_coalitions, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.conditional_embeddings import (
     REGULARIZED,
@@ -124,7 +124,7 @@ class Observational(AbstractWeighted):
             raise ValueError(f"`regularization` must be one number, got shape {jnp.shape(self.regularization)}")
         check_positive(self.regularization, "regularization", infinity_allowed=False)
 
-    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionValues:
+    def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionTable:
         """Value coalitions at points; the function may also be any callable from (n, d) to (n,) or (n, outputs).
 
         Raises:
@@ -218,7 +218,7 @@ class Observational(AbstractWeighted):
 
         return weights
 
-    def _values_of_products(self, function: RKHSFunction, x: Array, coalitions: Coalitions) -> CoalitionValues:
+    def _values_of_products(self, function: RKHSFunction, x: Array, coalitions: Coalitions) -> CoalitionTable:
         """Value coalitions of a sum of product kernels; many of them in as many threads as there are cores."""
         points = None if self.landmarks is None and self._is_background(x) else x
 
@@ -292,7 +292,7 @@ class Observational(AbstractWeighted):
 @eqx.filter_jit
 def _product_values(
     value_function: Observational, function: RKHSFunction, x: Array | None, coalitions: Array
-) -> CoalitionValues:
+) -> CoalitionTable:
     """Value coalitions of a sum of product kernels, by weighted sums of the factors of absent features.
 
     If the points are None, they are the background.
@@ -324,7 +324,7 @@ def _product_values(
 @eqx.filter_jit
 def _landmark_values(
     value_function: Observational, function: RKHSFunction, x: Array, coalitions: Array
-) -> CoalitionValues:
+) -> CoalitionTable:
     """Value coalitions of a sum of product kernels in low rank, by averages of the factors of absent features."""
 
     def of_draw(draw: RKHSFunction) -> Array:
