@@ -43,8 +43,8 @@ class Solution(NamedTuple):
     weights: Float[Array, "g c"]
 
 
-def solution_of(players: Players, coalitions: Bool[np.ndarray, "c g"], weights: Float[np.ndarray, "g c"]) -> Solution:
-    """Return the values of players from the coalitions of players and the weights of their values."""
+def solution_of(players: Players, coalitions: Bool[np.ndarray, "c g"], weights: Float[np.ndarray, "r c"]) -> Solution:
+    """Return r sums, such as the values of players, from the coalitions of players and the weights of their values."""
     masks = jnp.asarray(players.expand(coalitions))
     return Solution(masks, jnp.zeros_like(masks), jnp.asarray(weights))
 
