@@ -25,7 +25,7 @@ from kpp.inspection.grid import Grid, read_grid
 from kpp.inspection.inspected import Inspected
 from kpp.inspection.partial import PartialDependence
 from kpp.runtime.programs import release_programs
-from kpp.typing import Numbers, RngKey
+from kpp.typing import RngKey
 
 CurveKind = Literal["partial", "individual", "accumulated", "causal", "observational"]
 _GAMES: dict[str, type[AbstractImputation]] = {"causal": Causal, "observational": Observational}
@@ -46,7 +46,7 @@ def curve(
     feature: str,
     *,
     kind: CurveKind = "partial",
-    grid: int | Numbers | Sequence[Any] = _NUM_VALUES,
+    grid: object = _NUM_VALUES,
     scale: str = "auto",
     output: str | int | None = None,
     rng_key: RngKey | None = None,
