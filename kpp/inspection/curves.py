@@ -36,6 +36,8 @@ _NUM_VALUES, _INDIVIDUAL = 20, 50
 # values, and of a function that is called, for averages and for games.
 _ROWS = {"partial": 500, "accumulated": 200, "observational": 100, "causal": 50}
 _ROWS_OF_KERNEL, _JOINT_POINTS, _ROWS_OF_CALLABLE = 50, 1000, (4000, 1000)
+# The largest number of weights of a matrix from all rows and values to the values.
+_MAX_WEIGHTS = 4 * 10**7
 # The draws of a curve if there is only one draw of the hyperparameters.
 _NUM_DRAWS = 200
 
@@ -123,7 +125,7 @@ def _max_rows(kind: str, subject: Inspected, num_values: int) -> int:
     if kind == "individual":
         return _INDIVIDUAL
     if subject.outputs is not None:
-        return _ROWS_OF_CALLABLE[kind in _GAMES]
+        return max(2, min(_ROWS_OF_CALLABLE[kind in _GAMES], _MAX_WEIGHTS // num_values**2))
     if subject.scale == "probability":
         return max(2, _JOINT_POINTS // num_values)
     is_product = subject.kernel is not None and has_product_terms(subject.kernel)

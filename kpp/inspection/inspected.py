@@ -91,6 +91,7 @@ class Inspected(NamedTuple):
         as_probability = is_classifier and scale != "latent"
         found = "probability" if as_probability else "latent"
         if has_function_law(predictor):
+            one_of(output, "output", (None,))
             posterior = predictor if isinstance(predictor, GPPosterior) else predictor.function_posterior(at="few")
             uncertainty = describe_uncertainty(predictor, has_law=True)["uncertainty"]
             if not as_probability:
@@ -101,9 +102,10 @@ class Inspected(NamedTuple):
         if isinstance(function, RKHSFunction) and not function.output_shape:
             law = functools.partial(_law_of_draws, function)
             has_draws = int(np.prod(function.batch_shape)) > 1
-            uncertainty, outputs = ("draws", None) if has_draws else ("none", DrawsAsOutputs(function, None))
+            uncertainty, outputs = ("draws", None) if has_draws else ("none", DrawsAsOutputs(function))
             return cls(rows, schema, law, uncertainty, found, function.kernel, outputs)
-        outputs = DrawsAsOutputs(function, output)
+        names = getattr(predictor, "output_names", None)
+        outputs = DrawsAsOutputs(function, output, None if names is None else tuple(names))
         if isinstance(function, EstimatorFunction):
             found = "prediction" if function.output_names is None else "probability"
         elif not is_fit(predictor) and not isinstance(function, RKHSFunction):
@@ -119,10 +121,12 @@ class DrawsAsOutputs:
     Args:
         function: A function from points (n, d) to predictions, possibly led by (chain, draw).
         output: The position or the name of the output, if there are several.
+        names: The names of the outputs, if they have names.
     """
 
     function: Callable[..., Any]
-    output: str | int | None
+    output: str | int | None = None
+    names: tuple[str, ...] | None = None
 
     def __call__(self, x: AnyArray) -> Float[np.ndarray, "n s"]:
         """Return the predictions at points (n, d), one column for each draw."""
@@ -139,9 +143,9 @@ class DrawsAsOutputs:
         return certain(jnp.asarray(functional.apply(self)).T)
 
     def _position(self, num_outputs: int) -> int:
-        names = getattr(self.function, "output_names", None) or tuple(range(num_outputs))
-        if self.output is None and num_outputs <= 2 and (num_outputs == 1 or isinstance(names[0], str)):
+        if self.output is None and (num_outputs == 1 or (num_outputs == 2 and self.names is not None)):
             return num_outputs - 1  # the second of two classes
+        names: tuple[Any, ...] = self.names or tuple(range(num_outputs))
         return names.index(one_of(self.output, "output", names))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import kpp
 from kpp.causal import CausalDAG
+from kpp.inspection.partial import PartialDependence
 from kpp.kernels import RBF, Linear, Matern52, ProductKernel
 from kpp_models import GPClassification, GPRegression
 from oracles import curves as oracle
@@ -64,6 +65,12 @@ def assert_law(curve, mean, covariance):
 def test_partial_dependence_of_a_gaussian_process_is_dense_algebra(name):
     posterior = posterior_of(KERNELS[name])
     assert_law(kpp.curve(posterior, TABLE, "dose", grid=GRID), *dense("partial", posterior))
+
+
+@pytest.mark.parametrize("name", ["linear factor", "not a product"])
+def test_partial_dependence_obeys_the_laws_of_functionals(name):
+    functional = PartialDependence(jnp.asarray(ROWS[:3]), jnp.array(0), jnp.array(GRID[:2]))
+    kpp.testing.check_functional(functional, posterior_of(KERNELS[name]).mean)
 
 
 def test_accumulated_effects_are_those_of_loops_for_the_law_and_for_a_function():
@@ -224,6 +231,8 @@ def test_the_output_of_an_estimator_is_chosen_by_name():
     assert (found.attrs["scale"], found.summary()["mean"].tolist()) == ("probability", pytest.approx([0.0, 1.0]))
     with pytest.raises(ValueError, match=r"`output` must be one of \('0', '1', '2'\), got None"):
         kpp.curve(tree, ROWS, "x0")
+    with pytest.raises(ValueError, match=r"`output` must be one of \(None,\), got 'yes'"):
+        kpp.curve(POSTERIOR, TABLE, "dose", output="yes")
 
 
 CASES = {
