@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -99,11 +99,13 @@ def draw_triples(seed: int) -> tuple[Waves, np.ndarray, np.ndarray, np.ndarray]:
     return waves, background, x, truth
 
 
-def measure_explainer(seed: int, explainer: type[KernelSHAP | ShapleySampling]) -> dict[str, Intervals]:
+def measure_explainer(
+    seed: int, explainer: type[KernelSHAP | ShapleySampling], budgets: Mapping[str, dict[str, Any]]
+) -> dict[str, Intervals]:
     """Explain a function of twenty features by sampled coalitions."""
     waves, background, x, truth = draw_triples(seed)
     found = {}
-    for name, budget in BUDGETS.items():
+    for name, budget in budgets.items():
         explained = explainer(background, progress=False, **budget).explain(waves, x, rng_key=jax.random.key(seed))
         assert explained.standard_errors is not None
         found[name] = around(truth, explained.values.values, explained.standard_errors.values)
@@ -241,11 +243,20 @@ BUDGETS = {
     "1024 coalitions": {"num_coalitions": 1024},
     "`tolerance=0.05`": {"tolerance": 0.05},
 }
+FEW = {
+    "128 coalitions": {"num_coalitions": 128, "design": "active"},
+    "256 coalitions": {"num_coalitions": 256, "design": "active"},
+    "`tolerance=0.02`": {"tolerance": 0.02, "design": "active"},
+}
 TRIPLES = "a sum of twenty waves of three features each, of twenty normal features; twenty background rows."
 SIMULATIONS = {
     **{
         name: Simulation(
-            about, TRIPLES, BACKGROUND, functools.partial(measure_explainer, explainer=explainer), known=known
+            about,
+            TRIPLES,
+            BACKGROUND,
+            functools.partial(measure_explainer, explainer=explainer, budgets=BUDGETS),
+            known=known,
         )
         for name, about, explainer, known in (
             ("sampling_kernel_shap", "KernelSHAP", KernelSHAP, ""),
@@ -259,6 +270,13 @@ SIMULATIONS = {
             ),
         )
     },
+    "sampling_active": Simulation(
+        'KernelSHAP, `design="active"`',
+        TRIPLES,
+        BACKGROUND,
+        functools.partial(measure_explainer, explainer=KernelSHAP, budgets=FEW),
+        data_sets=50,
+    ),
     "sampling_observational": Simulation(
         "Observational Shapley values by `estimate_shapley`, 300 of 1024 coalitions",
         "a function in an RKHS and ten normal features; the values of all coalitions are the truth.",

@@ -51,11 +51,16 @@ class KernelSHAP(AbstractPointsExplainer):
         method: "auto" uses quadrature for an RKHS function with a product kernel, and for any other function a
             least squares fit, which is exact if the budget covers all coalitions; "quadrature", "enumeration" or
             "least-squares" select a method.
+        design: How coalitions are selected. "random" draws them by the Shapley kernel. "active" is for slow functions:
+            a Gaussian process on coalitions takes the place of the least squares fit, and the next coalition is the one
+            that reduces the variances of its Shapley values most. All points share the coalitions. Standard errors are
+            posterior standard deviations.
         num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
-            2048 and two for each player, which covers all of up to 11 players.
+            2048 and two for each player, which covers all of up to 11 players. With the active design 16 for each
+            player, and at least two more than players.
         tolerance: The largest standard error that shall be reached, in the unit of the predictions. More and more
-            coalitions are valued until then, up to `num_coalitions` or by default 32768. The attributes of the
-            explanation say whether it was reached.
+            coalitions are valued until then, up to `num_coalitions` or by default 32768; with the active design 64 for
+            each player. The attributes of the explanation say whether it was reached.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
         value_function: Another value function than the interventional one, such as `kpp.games.Causal`. By its
@@ -80,13 +85,17 @@ class KernelSHAP(AbstractPointsExplainer):
     value_function: AbstractValueFunction | None = None
     order: CausalDAG | CausalOrder | None = eqx.field(static=True, default=None, converter=as_order)
     effects: bool = eqx.field(static=True, default=False)
+    design: str = eqx.field(static=True, default="random")
 
     requires: ClassVar = "callable"
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Check the method, the budget and the tolerance."""
+        """Check the method, the design, the budget and the tolerance."""
         one_of(self.method, "method", ("auto", "quadrature", "enumeration", "least-squares"))
+        one_of(self.design, "design", ("random", "active"))
+        if self.design == "active" and self.method != "auto":
+            raise ValueError(f"`method` must be 'auto' with `design` 'active', got {self.method!r}")
         _check_sampling(self.num_coalitions, self.tolerance)
         if self.effects:
             check_effects(self._game(), self.order)
@@ -98,6 +107,7 @@ class KernelSHAP(AbstractPointsExplainer):
         """Explain predictions; a random key is needed only where coalitions are sampled."""
         in_rkhs = isinstance(inputs.function, RKHSFunction)
         method = "least-squares" if self.method == "auto" and not in_rkhs else self.method
+        method = "active" if self.design == "active" else method
         sampling = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
         options: dict[str, Any] = {"order": self.order, "effects": self.effects}
         return _explain(inputs, self._game(), "kernel-shap", method, sampling, rng_key, self.progress, **options)
@@ -111,6 +121,7 @@ class KernelSHAP(AbstractPointsExplainer):
         yield cls(background, groups={"pair": [0, 2]}, method="enumeration"), product, x
         yield cls(background), function_with_draws(background), x
         yield cls(background, value_function=GaussianConditional(background)), product, x
+        yield cls(background, num_coalitions=12, design="active"), two_outputs, x
 
 
 class ShapleySampling(AbstractPointsExplainer):
@@ -201,6 +212,8 @@ def _explain(
     record = {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)}
     if order is not None:
         record["order"] = str(order)
+    if estimate.method == "active" and estimate.standard_errors is not None:
+        record["standard_errors"] = "posterior standard deviations of a Gaussian process on coalitions"
     return inputs.explanation(
         record,
         values=estimate.values,

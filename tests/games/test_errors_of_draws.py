@@ -105,14 +105,15 @@ def test_errors_of_draws_of_the_function_and_outputs():
     np.testing.assert_allclose(np.moveaxis(np.asarray(found_outputs), -1, 0), found[0], rtol=1e-9)
 
 
-def test_errors_of_sampled_coalitions_are_added():
+@pytest.mark.parametrize("method", ["permutation", "active"])
+def test_errors_of_sampled_coalitions_are_added(method):
     """A budget below all coalitions: the errors of both kinds are independent."""
     rows, x = np.random.default_rng(1).normal(size=(40, 5)), np.full((1, 5), 0.5)
 
     def function(z):
         return np.prod(np.sin(z) + 1.2, axis=1)
 
-    game, options = GaussianConditional(rows), {"method": "permutation", "num_coalitions": 20}
+    game, options = GaussianConditional(rows), {"method": method, "num_coalitions": 20}
     both = estimate_shapley(game, function, x, rng_key=jax.random.key(0), **options)
     plain = estimate_shapley(Fixed(game), function, x, rng_key=jax.random.key(0), **options)
     np.testing.assert_allclose(both.values, plain.values, rtol=1e-12)

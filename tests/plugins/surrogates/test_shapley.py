@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+import kpp
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
 from kpp_surrogates import KernelSHAP, ShapleySampling
@@ -143,3 +144,38 @@ def test_missing_keys_and_wrong_methods_are_refused():
             explainer.explain(function, X)
     with pytest.raises(ValueError, match="`method` must be one of .*, got 'permutation'"):
         KernelSHAP(BACKGROUND, method="permutation")
+
+
+def test_the_active_design_values_few_coalitions_for_slow_functions():
+    """60 of 4096 coalitions: closer to the values of all coalitions than the fit to random ones is."""
+    rows = []
+
+    def slow(x):
+        rows.append(len(x))
+        return np.tanh(function(x)[:, 0] / 4)
+
+    options = {"explainer": "kernel-shap", "background": BACKGROUND, "progress": False, "rng_key": KEY}
+    exact = kpp.explain(slow, X, **{**options, "method": "enumeration"}).values
+    rows.clear()
+    active = kpp.explain(slow, X, design="active", num_coalitions=60, **options)
+    assert active.attrs["method"] == "active" and active.attrs["coalitions"] == 60 and not active.attrs["exact"]
+    assert active.attrs["standard_errors"] == "posterior standard deviations of a Gaussian process on coalitions"
+    assert sum(rows) <= 2 * 60 * len(X) * len(BACKGROUND) + 64  # chunks are filled up to a power of two
+    assert float(active.additivity_error().max()) < 1e-12
+    random = kpp.explain(slow, X, num_coalitions=60, **options)
+    assert float(((active.values - exact) ** 2).sum()) < 0.3 * float(((random.values - exact) ** 2).sum())
+    assert float((abs(active.values - exact) <= 3 * active.standard_errors).mean()) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"design": "adaptive"}, "`design` must be one of .'random', 'active'., got 'adaptive'"),
+        ({"design": "active", "method": "enumeration"}, "`method` must be 'auto' with `design` 'active'"),
+        ({"design": "active", "num_coalitions": 13}, "`num_coalitions` must be at least 14 to choose coalitions of 12"),
+        ({"design": "active", "tolerance": -1.0}, "`tolerance` must be"),
+    ],
+)
+def test_bad_options_of_the_design_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        KernelSHAP(BACKGROUND, progress=False, **options).explain(function, X, rng_key=KEY)

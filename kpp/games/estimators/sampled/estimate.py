@@ -16,7 +16,8 @@ class ShapleyEstimate(eqx.Module):
         values: The values, (p, g), led by draws, with the outputs last.
         standard_errors: A standard error for each value, of their shape; None if nothing was sampled,
             and 0 if a tolerance was missed by sampling, so that all coalitions were valued.
-        method: "quadrature", "enumeration", "least-squares", "permutation" or "asymmetric".
+        method: "quadrature", "enumeration", "least-squares", "permutation", "active" or
+            "asymmetric".
         exact: Whether nothing was sampled: neither coalitions nor the rows behind their values.
         num_coalitions: How many different coalitions were valued, the empty and the full one among them; None for
             quadrature.

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from kpp.foundation.validation import count, one_of, positive
+from kpp.games.estimators.active.estimate_actively import estimate_actively
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.methods import MAX_PLAYERS, check_batch_size, choose_for_game, solve_exactly
 from kpp.games.estimators.quadrature import num_nodes
@@ -29,11 +30,13 @@ from kpp.games.values.product_games import is_product_game
 from kpp.runtime.memory import check_count
 from kpp.typing import AnyArray, RngKey
 
-_SAMPLED = ("least-squares", "permutation")
+_SAMPLED = ("least-squares", "permutation", "active")
 # All coalitions of two players: a budget of this size leaves nothing to sample.
 _FEW_COALITIONS = 4
 # The default number of sampled coalitions: this number plus two per player.
 _DEFAULT_COALITIONS = 2048
+# The default number of chosen coalitions per player, without and with a tolerance. Of fewer players, all are valued.
+_CHOSEN, _MOST_CHOSEN, _FEWEST_PLAYERS = 16, 64, 3
 # With a tolerance, the default of the largest number, and the first number: at least so many, and so many per player,
 # because standard errors from less are not reliable enough to stop.
 _MOST_COALITIONS, _FIRST_COALITIONS, _FIRST_PER_PLAYER = 2**15, 128, 20
@@ -70,12 +73,14 @@ def estimate_shapley(
         value_function: The game.
         function: The function to explain: an `RKHSFunction`, or another function that the value function accepts.
         x: The points to explain, (p, d).
-        method: "auto", "quadrature", "enumeration", "least-squares", or "permutation", which averages over sampled
-            orders of the players and their reverses.
+        method: "auto", "quadrature", "enumeration", "least-squares", "permutation", which averages over sampled
+            orders of the players and their reverses, or "active", which chooses each coalition by the posterior of a
+            Gaussian process on coalitions: for slow functions.
         groups: Features that form one player, a mapping from names to features; see `as_players`. By default each
             feature is a player.
         num_coalitions: How many different coalitions may be valued by the sampling methods, the empty and the full one
-            among them; by default 2048 and two for each player, and 32768 with a `tolerance`.
+            among them; by default 2048 and two for each player, and 32768 with a `tolerance`; of "active" 16 for each
+            player, and 64 with a `tolerance`.
         tolerance: The largest standard error to be reached by the sampling methods, in the unit of the values.
         rng_key: A JAX random key, needed if something is sampled.
         batch_size: How many references are worked on at once by the exact methods for product games.
@@ -94,7 +99,7 @@ def estimate_shapley(
     if tolerance is not None:
         tolerance = float(positive(tolerance, "tolerance"))
     method = _choose(game, method, num_coalitions)
-    budgets = _budgets(game.num_players, num_coalitions, tolerance)
+    budgets = _budgets(game.num_players, num_coalitions, tolerance, active=method == "active")
     if method not in _SAMPLED:
         return _solve(game, method, method, batch_size, tolerance)
     covered = game.num_players <= MAX_ENUMERATED and 2**game.num_players <= max(budgets[-1], _FEW_COALITIONS)
@@ -121,14 +126,18 @@ def _choose(game: Game, method: str, num_coalitions: int | None) -> str:
     return choose_for_game(game, method)
 
 
-def _budgets(num_players: int, num_coalitions: int | None, tolerance: float | None) -> list[int]:
+def _budgets(num_players: int, num_coalitions: int | None, tolerance: float | None, *, active: bool) -> list[int]:
     """Return how many coalitions may be valued; with a tolerance after each round, twice as many as before."""
     if num_coalitions is not None:
         last = count(num_coalitions, "num_coalitions")
+    elif active:
+        last = (_CHOSEN if tolerance is None else _MOST_CHOSEN) * num_players
     else:
         last = _DEFAULT_COALITIONS + 2 * num_players if tolerance is None else _MOST_COALITIONS
-    if tolerance is None:
+    if tolerance is None or (active and num_players < _FEWEST_PLAYERS):
         return [last]
+    if active:  # it has its own rounds, and chooses at most all coalitions but one
+        return [min(last, 2**num_players - 1), last]
     budgets = [max(_FIRST_COALITIONS, _FIRST_PER_PLAYER * num_players)]
     while budgets[-1] < last:
         budgets.append(2 * budgets[-1])
@@ -171,6 +180,9 @@ def _sample(
             "write `rng_key=jax.random.key(0)`"
         )
     check_count(budgets[-1], "num_coalitions", 2 * game.num_players + len(game.x))
+    if method == "active":
+        chosen = estimate_actively(game, budgets[-1], tolerance, rng_key)
+        return _with_errors_of_draws(game, chosen.estimate, chosen.coalitions, lambda: chosen.weights)
     samples = (_pairs if method == "least-squares" else _orders)(rng_key, game.num_players, budgets)
     tables: list[Array] = []
     valued = num_draw_axes = 0
@@ -184,17 +196,20 @@ def _sample(
         estimate = ShapleyEstimate(values, errors, method, False, valued, None, tolerance)
         if estimate.tolerance_reached:
             break
-    return _with_errors_of_draws(game, estimate, coalitions, solve)
+    weights = functools.partial(weights_of, lambda table: solve(jnp.asarray(table))[0], len(coalitions))
+    return _with_errors_of_draws(game, estimate, coalitions, weights)
 
 
 def _with_errors_of_draws(
-    game: Game, estimate: ShapleyEstimate, coalitions: Bool[np.ndarray, "c g"], solve: Solver
+    game: Game,
+    estimate: ShapleyEstimate,
+    coalitions: Bool[np.ndarray, "c g"],
+    weights: Callable[[], Float[np.ndarray, "g c"]],
 ) -> ShapleyEstimate:
     """Add the errors of the values of coalitions to those of the sampled coalitions, if these values are drawn, too."""
     if not has_draws(game):
         return estimate
-    weights = weights_of(lambda table: solve(jnp.asarray(table))[0], len(coalitions))
-    errors = jnp.asarray(estimate.standard_errors), jnp.asarray(draw_errors(game, coalitions, weights))
+    errors = jnp.asarray(estimate.standard_errors), jnp.asarray(draw_errors(game, coalitions, weights()))
     return dataclasses.replace(estimate, standard_errors=jnp.hypot(*errors))
 
 
