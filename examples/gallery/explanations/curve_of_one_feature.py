@@ -1,5 +1,5 @@
 """How the prediction depends on one feature
-========================================
+=========================================
 
 A Gaussian process predicts the growth of seedlings from light and water. Its curve of
 the light has an interval at each value, and a band that holds the whole curve.
@@ -54,8 +54,8 @@ for ax, kind in zip(axes, ("partial", "accumulated"), strict=True):
     ax.legend(frameon=False, fontsize="small")
 
 # %%
-# Where is the best light, and how large is the change from the 10 % to the 90 % quantile
-# of the light?
+# Where is the best light, and how large is the change from the 10 % to the 90 %
+# quantile of the light?
 best = curves["accumulated"].turning_point("maximum")
 print(best[best > 0.01].round(2))
 print(curves["accumulated"].rise(0.1, 0.9).round(2))
