@@ -37,7 +37,7 @@ def explain(
     predictor: object,
     x: object,
     *,
-    explainer: str | AbstractExplainer = "rkhs-shap",
+    explainer: str | AbstractExplainer | type[AbstractExplainer] = "rkhs-shap",
     value_function: str | AbstractValueFunction | None = None,
     rng_key: RngKey | None = None,
     **options: object,
@@ -56,7 +56,7 @@ def explain(
         x: The points to explain, (p, d), a data frame or an xarray object with names. A Dask array, a Dask data frame
             or an xarray object with chunks gives an explanation that is computed block by block when it is needed,
             with ``jax.random.fold_in(rng_key, b)`` as the key of block b; only the first block is computed at once.
-        explainer: The registered name of an explainer, or an instance of one.
+        explainer: The registered name of an explainer, its class, or an instance of it.
         value_function: The registered name of a value function, or an instance of one; for explainers that value
             coalitions. By default "interventional", if the explainer has no default of its own.
         rng_key: A JAX random key, for explainers that sample.
@@ -88,7 +88,7 @@ def explain(
 def read(
     predictor: object,
     x: Any,
-    explainer: str | AbstractExplainer,
+    explainer: str | AbstractExplainer | type[AbstractExplainer],
     value_function: str | AbstractValueFunction | None,
     options: Mapping[str, Any],
 ) -> Reader:
@@ -127,7 +127,9 @@ def read(
     return Reader(built, required, record, None if schema is None else schema.feature_names, names)
 
 
-def without_progress(explainer: str | AbstractExplainer, options: Mapping[str, Any]) -> dict[str, Any]:
+def without_progress(
+    explainer: str | AbstractExplainer | type[AbstractExplainer], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return options without progress bars of the explainer, unless they were asked for."""
     has_bars = isinstance(explainer, str) and "progress" in _Part.find("explainer", explainer).fields
     return {"progress": False, **options} if has_bars else dict(options)
@@ -195,13 +197,18 @@ class _Part(NamedTuple):
             part = registry.get(f"{argument}s", name)
         except registry.PluginError as error:
             raise registry.PluginError(f"`{argument}`: {error}") from None
+        return cls.of(part, f"{argument.replace('_', ' ')} {name!r}")
+
+    @classmethod
+    def of(cls, part: Any, title: str) -> _Part:
+        """Return a class with its fields."""
         missing = dataclasses.MISSING
         fields = {
             field.name: field.default is missing and field.default_factory is missing
             for field in dataclasses.fields(part)
             if field.init
         }
-        return cls(part, f"{argument.replace('_', ' ')} {name!r}", fields)
+        return cls(part, title, fields)
 
     def build(self, options: Mapping[str, Any]) -> Any:
         """Return the explainer or the value function with those of the options that it takes."""
@@ -234,9 +241,12 @@ class _Plan(NamedTuple):
             if given:
                 raise TypeError(f"`explainer` is ready-made, so its options {given} belong to its constructor")
             return cls(_Part(type(explainer), "", {}), None, options, explainer)
-        if not isinstance(explainer, str):
+        if isinstance(explainer, type) and issubclass(explainer, AbstractExplainer):
+            part = _Part.of(explainer, f"explainer {explainer.__name__}")
+        elif isinstance(explainer, str):
+            part = _Part.find("explainer", explainer)
+        else:
             raise TypeError(f"`explainer` must be a registered name or an explainer, got {explainer!r}")
-        part = _Part.find("explainer", explainer)
         game = _game_of(part, value_function, options)
         _refuse_unknown(options, part, game)
         return cls(part, game, options, None)

@@ -165,8 +165,8 @@ LAPLACE = (
 )
 WIDE_KNOWN = {"map": f"{MAP_KNOWN[:-1]}, the latter better under wide priors.", "laplace": LAPLACE}
 NO_EFFECT = (
-    "the third feature has no effect. Most intervals of its contributions hold 0, but a mean absolute contribution is "
-    "never negative, so its interval cannot: compare it with the noise level in the report."
+    "the third feature has no effect. The intervals of its contributions and of their mean absolute value hold 0 more "
+    "often, because the prior draws them towards 0."
 )
 STEP = f"functions of an RBF kernel are smooth, so intervals near the step are too narrow. Besides, {NO_EFFECT}"
 FIXED_HYPERPARAMETERS = "the hyperparameters are fixed, which the label of the result says."

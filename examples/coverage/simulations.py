@@ -25,6 +25,7 @@ RESULTS = FOLDER / "results"
 KINDS = (
     "predictions",
     "shapley",
+    "importance",
     "effects",
     "identified",
     "fusion",

@@ -1,4 +1,5 @@
 from .curve_result import Curve as Curve
 from .curves import curve as curve
 from .gradients import gradient as gradient
+from .importance import importance as importance
 from .scores import FeatureScores as FeatureScores

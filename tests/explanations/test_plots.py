@@ -9,6 +9,7 @@ import xarray as xr
 
 import kpp
 from kpp import plots
+from kpp.plots.toolkit import mean_absolute
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -86,7 +87,7 @@ def labels(ax):
 
 def order(explanation):
     """The names of the features, the largest posterior mean of the mean absolute contribution first."""
-    importance = np.abs(explanation.values).mean(("chain", "draw", "instance")).values
+    importance = mean_absolute(explanation.values).mean(("chain", "draw")).values
     return [explanation.feature_names[j] for j in np.argsort(-importance)]
 
 
@@ -131,7 +132,7 @@ def as_array(values):
 def test_bars_are_posterior_mean_importances_with_intervals(make, ax, kind):
     explanation = make(True)
     explanation.plot.bar(probability=0.8, kind=kind, ax=ax)
-    draws = np.abs(explanation.values).mean("instance")
+    draws = mean_absolute(explanation.values)
     ranked = draws.mean(("chain", "draw"))
     ranked = ranked.sortby(-ranked)
     assert labels(ax) == ranked.feature.values.tolist()

@@ -31,10 +31,7 @@ def to_arviz(dataset: xr.Dataset) -> Any:
 
 def to_shap(dataset: xr.Dataset, schema: Schema, bounds: xr.DataArray | None) -> Any:
     """Return a shap.Explanation of a dataset without draws and the bounds of its values; see `Explanation.to_shap`."""
-    try:
-        import shap
-    except ImportError as error:
-        raise ImportError("`to_shap` needs shap, which is an extra: pip install 'kpp[shap]'") from error
+    shap = load_shap()
     values = dataset["values"]
     base_values = dataset["base_values"].broadcast_like(dataset["predictions"]).transpose(*dataset["predictions"].dims)
     data = dataset["data"].values.astype(np.float64)
@@ -53,6 +50,15 @@ def to_shap(dataset: xr.Dataset, schema: Schema, bounds: xr.DataArray | None) ->
         output_names=[str(name) for name in values.coords["output"].values] if "output" in values.dims else None,
         **uncertainty,
     )
+
+
+def load_shap() -> Any:
+    """Return the module shap; raise ImportError, with advice, if it is not installed."""
+    try:
+        import shap
+    except ImportError as error:
+        raise ImportError("`to_shap` needs shap, which is an extra: pip install 'kpp[shap]'") from error
+    return shap
 
 
 def to_dataframe(dataset: xr.Dataset, schema: Schema, probability: float, kind: IntervalKind) -> pd.DataFrame:

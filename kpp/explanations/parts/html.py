@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
+from kpp.explanations.parts.uncertainty import drawn_independently
 from kpp.plots import credible_interval
 from kpp.plots.attributions.importance import importance_order, mean_absolute
 from kpp.runtime.notebook import Html, bar, details, panel, table
@@ -18,16 +19,16 @@ def explanation_html(dataset: xr.Dataset) -> Html:
     shape = ", ".join(f"{size} {dim}s" if size != 1 else f"1 {dim}" for dim, size in dataset["values"].sizes.items())
     parts = [shape]
     if dataset["values"].chunks is None:
-        parts.append(_importances(dataset["values"]))
+        parts.append(_importances(dataset["values"], drawn_independently(dataset)))
     else:
         parts.append("The values are computed when they are needed, block by block.")
     recorded = [(name, value) for name, value in dataset.attrs.items()]
     return panel("Explanation", *parts, details("How it was made", table(recorded)))
 
 
-def _importances(values: xr.DataArray) -> Html:
+def _importances(values: xr.DataArray, independent: bool) -> Html:
     draws = [dim for dim in ("chain", "draw") if dim in values.dims]
-    importance = mean_absolute(values)
+    importance = mean_absolute(values, independent=independent)
     mean = importance.mean(draws).values
     header = ["feature", "mean absolute contribution", ""]
     cells = [[f"{value:.3g}"] for value in mean]

@@ -12,7 +12,7 @@ import xarray as xr
 from kpp import plots
 from kpp.data.tables import Schema
 from kpp.explanations.parts.export import decoded
-from kpp.explanations.parts.uncertainty import interval, is_uncertain
+from kpp.explanations.parts.uncertainty import drawn_independently, interval, is_uncertain
 from kpp.foundation.arguments import guard_exports
 from kpp.plots.intervals import IntervalKind, check_probability
 
@@ -65,9 +65,14 @@ class ExplanationPlots:
         kind: IntervalKind = "eti",
         ax: Axes | None = None,
     ) -> Axes:
-        """Plot the mean absolute contribution of each feature; its intervals need draws (see `Explanation.sample`)."""
-        values = self._output(output)["values"]
-        ax = plots.bar(values, probability=probability, kind=kind, max_features=max_features, ax=ax)
+        """Plot the mean absolute contribution of each feature; its intervals need draws (see `Explanation.sample`).
+
+        They have no bias, so the interval of a feature without effect reaches 0; see `kpp.plots.bar`.
+        """
+        values, independent = self._output(output)["values"], drawn_independently(self.dataset)
+        ax = plots.bar(
+            values, probability=probability, kind=kind, max_features=max_features, independent=independent, ax=ax
+        )
         return self._say_what_varies(ax, "chain" in values.dims)
 
     def waterfall(

@@ -8,7 +8,7 @@ import xarray as xr
 
 from kpp.data.tables import unknown_feature
 from kpp.explanations.parts.build import SAMPLE_DIMS
-from kpp.explanations.parts.uncertainty import check_uncertain, own_instances, variance
+from kpp.explanations.parts.uncertainty import check_uncertain, drawn_independently, own_instances, variance
 
 # Replaces a divisor of zero.
 _TINY = 1e-200
@@ -61,7 +61,7 @@ def _check_comparison(dataset: xr.Dataset, a: str, b: str, absolute: bool, dim: 
         raise ValueError(f"`dim` must be None or 'instance', got {dim!r}")
     if "variance" in dataset:
         raise ValueError("the explanation holds only variances, which do not say how two features vary together")
-    if dim is not None and dataset.attrs.get("instances_drawn") == "independently":
+    if dim is not None and drawn_independently(dataset):
         raise ValueError(
             "`dim` 'instance' needs draws of all instances together, and these were drawn independently of each other; "
             "explain fewer instances at once, or group features"

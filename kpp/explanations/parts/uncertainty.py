@@ -69,6 +69,11 @@ def is_uncertain(dataset: xr.Dataset) -> bool:
     return "chain" in dataset["values"].dims or "variance" in dataset or "covariance" in dataset
 
 
+def drawn_independently(dataset: xr.Dataset) -> bool:
+    """Return whether the draws of instances are independent of each other, although their errors are not."""
+    return bool(dataset.attrs.get("instances_drawn") == "independently")
+
+
 def check_uncertain(dataset: xr.Dataset) -> None:
     """Raise ValueError unless a dataset has draws, a variance or a covariance."""
     if not is_uncertain(dataset):

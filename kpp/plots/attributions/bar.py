@@ -1,4 +1,4 @@
-"""Bars: how important each feature is over all instances, with credible intervals."""
+"""Bars of a number of each feature, such as its importance over all instances, with credible intervals."""
 
 from __future__ import annotations
 
@@ -21,43 +21,62 @@ def bar(
     probability: float = 0.9,
     kind: IntervalKind = "eti",
     max_features: int = 10,
+    independent: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Plot the mean absolute contribution of each feature.
+    r"""Plot the mean absolute contribution of each feature, :math:`I_j = \frac1p \sum_i |\phi_{ij}|`.
 
-    With draws the importance :math:`I_j = \frac1p \sum_i |\phi_{ij}|` is computed in each draw; the bar is its
-    posterior mean and the line its interval.
+    With draws the bar is the mean of its draws, and the line its interval. They have no bias, so the interval of a
+    feature without effect reaches 0; see `kpp.plots.toolkit.mean_absolute`.
 
     Args:
         values: Contributions, ([chain, draw,] instance, feature).
         probability: The probability of the intervals.
         kind: Their kind, "eti" or "hdi".
         max_features: How many rows; the last sums up the remaining features.
+        independent: Whether the draws of instances are independent, although their errors are not.
         ax: Where to draw; a new figure by default.
     """
-    check_probability(probability, kind)
     values = _parts.check_dims(values, "values", ("instance", "feature"))
-    importance = mean_absolute(values)
+    importance = mean_absolute(values, independent=independent)
     shown, rest = _parts.with_rest(importance_order(importance), max_features)
     names = _parts.names_of(values)
     labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
-    importance = _with_rest(importance, shown, rest)
-    height = _parts.average(importance).values
-    ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
-    rows = np.arange(len(labels))
-    ax.barh(rows, height, height=0.62, color=_colors.NEGATIVE, alpha=0.85)
-    bounds = credible_interval(importance, probability, kind) if _parts.has_draws(importance) else None
-    ends = height
-    if bounds is not None:
-        ax.hlines(rows, bounds.values[:, 0], bounds.values[:, 1], color=_colors.ink(), linewidth=1.8)
-        ends = bounds.values[:, 1]
-    for row, (mean, end) in enumerate(zip(height, ends, strict=True)):
-        ax.annotate(_parts.number(mean), (end, row), (5, 0), textcoords="offset points", va="center", fontsize="small")
-    ax.margins(x=0.12)
-    ax.set_xlim(left=0.0)
-    _parts.feature_rows(ax, labels)
-    _parts.label_x(ax, "mean absolute contribution", None if bounds is None else bounds.attrs)
-    return ax
+    return _draw_bars(
+        _with_rest(importance, shown, rest),
+        labels,
+        label="mean absolute contribution",
+        probability=probability,
+        kind=kind,
+        ax=ax,
+    )
+
+
+def scores(
+    values: xr.DataArray,
+    *,
+    label: str = "score",
+    probability: float = 0.9,
+    kind: IntervalKind = "eti",
+    max_features: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot a number of each feature, the largest first; the bar is its mean and the line its interval.
+
+    Args:
+        values: The numbers, ([chain, draw,] feature).
+        label: What the numbers are, for the horizontal axis.
+        probability: The probability of the intervals, which need draws.
+        kind: Their kind, "eti" or "hdi".
+        max_features: How many features are shown.
+        ax: Where to draw; a new figure by default.
+    """
+    values = _parts.check_dims(values, "values", ("feature",))
+    shown = _parts.first(importance_order(values), max_features)
+    names = _parts.names_of(values)
+    return _draw_bars(
+        values.isel(feature=shown), [names[j] for j in shown], label=label, probability=probability, kind=kind, ax=ax
+    )
 
 
 def _with_rest(importance: xr.DataArray, shown: np.ndarray, rest: np.ndarray) -> xr.DataArray:
@@ -65,3 +84,35 @@ def _with_rest(importance: xr.DataArray, shown: np.ndarray, rest: np.ndarray) ->
     if not len(rest):
         return kept
     return xr.concat([kept, importance.isel(feature=rest).sum("feature").expand_dims("feature")], dim="feature")
+
+
+def _draw_bars(
+    values: xr.DataArray,
+    labels: list[str],
+    *,
+    label: str,
+    probability: float,
+    kind: IntervalKind,
+    ax: Axes | None,
+) -> Axes:
+    """Draw one bar for each label, in the order of `values`, ([chain, draw,] feature)."""
+    check_probability(probability, kind)
+    height = _parts.average(values).values
+    ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
+    rows = np.arange(len(labels))
+    ax.barh(rows, height, height=0.62, color=_colors.NEGATIVE, alpha=0.85)
+    bounds = credible_interval(values, probability, kind) if _parts.has_draws(values) else None
+    ends = height
+    if bounds is not None:
+        ax.hlines(rows, bounds.values[:, 0], bounds.values[:, 1], color=_colors.ink(), linewidth=1.8)
+        ends = np.maximum(bounds.values[:, 1], height)
+    for row, (mean, end) in enumerate(zip(height, np.maximum(ends, 0.0), strict=True)):
+        ax.annotate(_parts.number(mean), (end, row), (5, 0), textcoords="offset points", va="center", fontsize="small")
+    ax.margins(x=0.12)
+    if min(height.min(), 0.0 if bounds is None else bounds.values.min()) >= 0.0:
+        ax.set_xlim(left=0.0)
+    else:
+        ax.axvline(0.0, color=_colors.ink(), linewidth=0.8)
+    _parts.feature_rows(ax, labels)
+    _parts.label_x(ax, label, None if bounds is None else bounds.attrs)
+    return ax

@@ -43,11 +43,10 @@ class Scale:
         return f"M{first} 1H{neck}L{last} 5 {neck} 9H{first}z"
 
 
-def bar(scale: Scale, size: float, bounds: Sequence[float] | None, reference: float | None = None) -> Markup:
-    """Draw a bar from zero to a size, with a line for its interval and a dashed line at a reference."""
+def bar(scale: Scale, size: float, bounds: Sequence[float] | None) -> Markup:
+    """Draw a bar from zero to a size, with a line for its interval."""
     shape = f'<path class="size" d="M{scale(0.0)} 1H{scale(size)}V9H{scale(0.0)}z"/>'
-    mark = "" if reference is None else f'<path class="base" d="M{scale(reference)} 0V10"/>'
-    return _picture(shape + mark + _line(scale, bounds))
+    return _picture(shape + _line(scale, bounds))
 
 
 def step(scale: Scale, start: float, size: float, bounds: Sequence[float] | None, base: float) -> Markup:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import scipy.special
-import xarray as xr
 from markupsafe import Markup
 
 from kpp.explanations import Explanation
+from kpp.explanations.toolkit import drawn_independently
 from kpp.foundation.wording import listed
 from kpp.plots import credible_interval
 from kpp.plots.toolkit import importance_order, mean_absolute
@@ -24,9 +22,8 @@ from kpp_study.report.rows import PROBABILITY, Predicted, row_table
 
 _MAX_FEATURES = 15
 _DRAWS = ("chain", "draw")
-_NOISE_PROBABILITY = 0.95
 _MOST = 10  # names in a sentence
-_FEWEST_DRAWS = 20  # for a quantile of this probability
+_FEWEST_DRAWS = 20  # for the lower end of an interval of probability 0.9
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,6 @@ class Importance:
         name: The feature.
         mean: Its mean absolute contribution.
         bounds: The interval of it, or None.
-        noise: What it would be at most without any effect (`_noise_levels`), or None.
         certain: The share of rows whose contribution has an interval without 0, or None without intervals.
         picture: A bar with its interval.
     """
@@ -45,7 +41,6 @@ class Importance:
     name: str
     mean: float
     bounds: tuple[float, float] | None
-    noise: float | None
     certain: float | None
     picture: Markup
 
@@ -63,10 +58,9 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
     explanation = explanation if output is None else explanation.isel(output=output)
     values = explanation.values
     rows = [dim for dim in values.dims if dim in ("instance", "output")]
-    absolute = mean_absolute(values)
+    absolute = mean_absolute(values, independent=drawn_independently(explanation.dataset))
     means = (absolute.mean(_DRAWS) if explanation.has_draws else absolute).values
     bounds = credible_interval(absolute, PROBABILITY).values if explanation.has_draws else None
-    noise = _noise_levels(explanation, rows)
     certain = None
     if explanation.has_draws or explanation.variance is not None:
         each = explanation.interval(PROBABILITY).transpose("bound", ...)
@@ -76,58 +70,30 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
     found = []
     for j in importance_order(absolute):
         pair = None if bounds is None else (float(bounds[j, 0]), float(bounds[j, 1]))
-        level, share = (None if each is None else float(each[j]) for each in (noise, certain))
-        picture = bar(scale, float(means[j]), pair, level)
-        found.append(Importance(explanation.feature_names[j], float(means[j]), pair, level, share, picture))
+        share = None if certain is None else float(certain[j])
+        picture = bar(scale, float(means[j]), pair)
+        found.append(Importance(explanation.feature_names[j], float(means[j]), pair, share, picture))
     return found
 
 
-def _noise_levels(explanation: Explanation, rows: list[str]) -> np.ndarray | None:
-    r"""Return for each feature the mean absolute contribution that one without effect exceeds in 5% of data sets.
-
-    Its posterior means are then errors, of at most the posterior spread. So for each draw the deviations d from the
-    means stand for the means, and contributions are spread around them with the posterior standard deviations
-    :math:`\sigma`. The level is the 95% quantile over draws of the mean over rows of
-
-    .. math:: E|d + \sigma Z| = d\, \mathrm{erf}(d / \sigma\sqrt{2}) + \sigma \sqrt{2 / \pi}\, e^{-d^2 / 2 \sigma^2}.
-
-    If the draws of rows are independent, which their errors are not, all rows have the deviation of the same quantile.
-    """
-    values, attrs = explanation.values, explanation.attrs
-    if not explanation.has_draws or values.sizes["chain"] * values.sizes["draw"] < _FEWEST_DRAWS:
-        return None
-    if attrs.get("uncertainty") == "hyperparameters only":
-        return None
-    spread = values.std(_DRAWS)
-    if attrs.get("instances_drawn") == "independently":
-        shift = scipy.special.ndtri((1 + _NOISE_PROBABILITY) / 2) * spread
-        return _folded_mean(shift, spread).mean(rows).values
-    levels = _folded_mean(values - values.mean(_DRAWS), spread).mean(rows).compute()
-    return levels.quantile(_NOISE_PROBABILITY, _DRAWS).values
-
-
-def _folded_mean(shift: xr.DataArray, spread: xr.DataArray) -> xr.DataArray:
-    """Return the mean of the absolute value of a Gaussian number."""
-    ratio = shift / spread.where(spread > 0, 1.0) / np.sqrt(2.0)
-    return shift * scipy.special.erf(ratio) + spread * np.sqrt(2.0 / np.pi) * np.exp(-(ratio**2))
-
-
-def _about_noise(found: Sequence[Importance]) -> str:
-    """Say what the bars can and cannot show."""
-    told = (
-        "A mean absolute contribution cannot be negative, so its interval never reaches 0, not even for a feature that "
-        "is pure noise."
-    )
-    if any(feature.noise is None for feature in found):
-        return f"{told} Where few rows have a certain sign, the data do not show that the feature matters."
-    below = [short_name(each.name) for each in found if each.noise is not None and each.mean <= each.noise]
-    told += (
-        f" Compare it with the noise level: without any effect, the feature would stay below it in "
-        f"{_NOISE_PROBABILITY:.0%} of data sets."
-    )
+def _about_zero(found: Sequence[Importance], explanation: Explanation) -> str:
+    """Say which bars reach 0, and what that means."""
+    if not _holds_zero(explanation):
+        return (
+            "The intervals hold too little of the uncertainty to reach 0, even for a feature that is pure noise. Where "
+            "few rows have a certain sign, the data do not show that the feature matters."
+        )
+    told = "The bias of absolute values is removed, so the interval of a feature that is pure noise reaches 0."
+    below = [short_name(each.name) for each in found if each.bounds is not None and each.bounds[0] <= 0]
     if not below:
-        return f"{told} All features are above."
-    return f"{told} Not above their noise level, so that the data do not show that they matter: {listed(below, _MOST)}."
+        return f"{told} No interval does."
+    return f"{told} It does so, and the data do not show that the feature matters, for {listed(below, _MOST)}."
+
+
+def _holds_zero(explanation: Explanation) -> bool:
+    """Return whether the draws hold enough of the uncertainty for intervals of features without effect to reach 0."""
+    draws = explanation.values.sizes["chain"] * explanation.values.sizes["draw"]
+    return draws >= _FEWEST_DRAWS and explanation.attrs.get("uncertainty") != "hyperparameters only"
 
 
 def explained_part(
@@ -173,7 +139,7 @@ def _group(explanation: Explanation, output: int | None, name: str, value_unit: 
         "name": name,
         "importance": found,
         "has_signs": any(feature.certain is not None for feature in found),
-        "about_noise": _about_noise(found) if explanation.has_draws else "",
+        "about_zero": _about_zero(found, explanation) if explanation.has_draws else "",
         "beeswarm": _beeswarm(explanation, output, name, value_unit),
     }
 

@@ -36,7 +36,3 @@ def test_a_bar_starts_at_zero():
     picture = bar(Scale([0.0, 4.0], margin=0.0), 1.0, [0.5, 2.0])
     assert 'd="M0 1H25V9H0z"' in picture
     assert 'd="M12.5 5H50"' in picture
-
-
-def test_a_reference_is_a_line_across_the_bar():
-    assert 'class="base" d="M75 0V10"' in bar(Scale([0.0, 4.0], margin=0.0), 1.0, None, 3.0)

@@ -1,0 +1,310 @@
+"""The contributions of features to the reduction of a loss, for each row: an explainer of `kpp.explain`."""
+
+# No `from __future__ import annotations`: Equinox reads annotation objects.
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+import scipy.special
+from jaxtyping import Array, Bool, Float, Int
+
+from kpp.explanations import AbstractPointsExplainer, DrawFunction, Explanation, Inputs
+from kpp.explanations.estimator_functions import output_names
+from kpp.explanations.toolkit import (
+    describe_uncertainty,
+    describe_value_function,
+    freeze_groups,
+    has_function_law,
+)
+from kpp.foundation.validation import check_rng_key, count
+from kpp.functionals import GPPosterior
+from kpp.functions import RKHSFunction
+from kpp.games import AbstractValueFunction, all_coalitions, sample_permutations, shapley_weights
+from kpp.games.estimators.enumeration import enumerate_products
+from kpp.games.estimators.game import Game
+from kpp.games.estimators.read_game import read_game
+from kpp.games.toolkit import coalitions_of_permutations
+from kpp.games.values.product_games import is_product_game
+from kpp.inference import Fit
+from kpp.inspection.drawn_functions import draw_functions
+from kpp.inspection.losses import NAMES, Loss, evaluate, gain_of_step, read_targets
+from kpp.runtime.batching import call_in_chunks, even_size, rows_that_fit
+from kpp.typing import RngKey
+
+# The largest number of values of coalitions that are worked on at once.
+_MAX_VALUES = 2**24
+
+
+class LossReduction(AbstractPointsExplainer):
+    r"""Shapley values of the reduction of the loss of each row, whose mean over rows is the importance SAGE.
+
+    .. math:: v_i(S) = \ell(y_i, f_\emptyset(x_i)) - \ell(y_i, f_S(x_i))
+
+    Args:
+        value_function: The game, which gives :math:`f_S`.
+        y: The targets of the rows.
+        loss: The loss; see `kpp.importance`.
+        groups: Features that form one player.
+        num_draws: The largest number of draws of a fit or a Gaussian process.
+        num_coalitions: The largest number of coalitions. If there are more, orders of the features are sampled.
+
+    References:
+        Covert, Lundberg and Lee, Understanding global feature contributions with additive importance measures, 2020,
+        definition 1.
+    """
+
+    value_function: AbstractValueFunction
+    y: Any
+    loss: Loss = eqx.field(static=True, default="squared")
+    groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
+    num_draws: int = eqx.field(static=True, default=100)
+    num_coalitions: int = eqx.field(static=True, default=4096)
+
+    requires: ClassVar = "callable"
+    additive: ClassVar = True
+
+    def __check_init__(self) -> None:
+        if not callable(self.loss) and self.loss not in NAMES:
+            raise ValueError(f"`loss` must be one of {NAMES} or a function, got {self.loss!r}")
+        count(self.num_draws, "num_draws")
+        count(self.num_coalitions, "num_coalitions", 4)
+
+    def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
+        """Explain the reduction of the loss of each row.
+
+        A random key is required where orders are sampled. Draws of functions take the key 0 if there is none.
+        """
+        function, record = _function_of(inputs, self.num_draws, jax.random.key(0) if rng_key is None else rng_key)
+        predictions, axis = call_in_chunks(function, inputs.rows)
+        outputs = predictions.shape[-1] if predictions.ndim > axis + 1 else None
+        classes = getattr(getattr(inputs.predictor, "model", None), "classes", None) or output_names(function)
+        y = read_targets(self.y, self.loss, len(inputs.rows), outputs, classes)
+        game = read_game(self.value_function, function, inputs.x, inputs.players)
+        steps = Steps.create(game.num_players, self.num_coalitions, rng_key)
+        found = reductions(game, steps, self.loss, y, predictions.size // len(inputs.rows))
+        draws = predictions.shape[:axis]
+        record |= describe_value_function(self.value_function) | {"explainer": "loss-reduction"}
+        record |= {"loss": self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", "function")}
+        record |= {"method": steps.method, "coalitions": len(steps.coalitions), "rows": _origin(inputs)}
+        record |= found.statistics(game.varying, _is_whole(record, draws), record["rows"])
+        values = np.zeros((*found.values.shape[:2], len(game.varying)))
+        values[..., game.varying] = found.values
+        arrays = {"values": values, "base_values": found.base, "predictions": found.full}
+        arrays = {name: array.reshape((*draws, *array.shape[1:])) for name, array in arrays.items()}
+        # A loss has one output, whatever the predictor has: its names are not those of the losses.
+        unnamed = dataclasses.replace(inputs, function=len, predictor=None)
+        return unnamed.explanation(record, draws=axis > 0, **arrays)
+
+
+class Steps(NamedTuple):
+    """Coalitions that players join, q times each.
+
+    Attributes:
+        coalitions: The coalitions, (c, g).
+        before: The positions of the coalitions without each player, (q, g).
+        after: The positions of the same coalitions with the player, (q, g).
+        weights: The weights of these steps, (q, g), which sum to 1 for each player.
+        num_orders: How many orders were sampled; 0 if all coalitions are there.
+    """
+
+    coalitions: Bool[np.ndarray, "c g"]
+    before: Int[np.ndarray, "q g"]
+    after: Int[np.ndarray, "q g"]
+    weights: Float[np.ndarray, "q g"]
+    num_orders: int = 0
+
+    @classmethod
+    def create(cls, num_players: int, num_coalitions: int, rng_key: RngKey | None) -> "Steps":
+        """Take all coalitions, or those of sampled orders and their reverses, if there are more than a number."""
+        if 2**num_players <= num_coalitions:
+            coalitions, numbers = all_coalitions(num_players), np.arange(2**num_players)
+            before = np.stack([numbers[numbers >> j & 1 == 0] for j in range(num_players)], axis=1)
+            weights = shapley_weights(num_players)[coalitions.sum(axis=1)[before]]
+            return cls(coalitions, before, before + 2 ** np.arange(num_players), weights)
+        num_orders = max(2, (num_coalitions - 2) // (2 * (num_players - 1)))
+        orders = sample_permutations(check_rng_key(rng_key), num_players, num_orders)
+        coalitions, index = coalitions_of_permutations(orders)
+        place = np.argsort(orders, axis=1)[:, None]
+        lower, upper = (np.take_along_axis(index, place + step, axis=2) for step in (0, 1))
+        # The complements of what was present before and after a step are those of the step of the reverse order.
+        before, after = np.concatenate([lower[:, 0], upper[:, 1]]), np.concatenate([upper[:, 0], lower[:, 1]])
+        return cls(coalitions, before, after, np.full(before.shape, 0.5 / num_orders), num_orders)
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return "permutation" if self.num_orders else "enumeration"
+
+    @property
+    def operator(self) -> Float[np.ndarray, "g c"]:
+        """The matrix that takes the losses of coalitions to the contributions to their reduction."""
+        num_players = self.coalitions.shape[1]
+        matrix, players = np.zeros((num_players, len(self.coalitions))), np.arange(num_players)
+        np.add.at(matrix, (players, self.before), self.weights)
+        np.subtract.at(matrix, (players, self.after), self.weights)
+        return matrix
+
+
+class Reductions(NamedTuple):
+    """The contributions to the reduction of the loss, for s draws, p rows and g players.
+
+    Attributes:
+        values: The contributions, (s, p, g).
+        base: Minus the losses of the empty coalition, (s, p).
+        full: Minus the losses of the full coalition, (s, p).
+        slopes: The contributions at first order, (p, g), of a predictor without draws.
+        mean_losses: The mean losses of the coalitions over draws and rows, (c,).
+        steps: The coalitions.
+    """
+
+    values: Float[np.ndarray, "s p g"]
+    base: Float[np.ndarray, "s p"]
+    full: Float[np.ndarray, "s p"]
+    slopes: Float[np.ndarray, "p g"]
+    mean_losses: Float[np.ndarray, " c"]
+    steps: Steps
+
+    def statistics(self, varying: Bool[np.ndarray, " d"], is_whole: bool, rows: str) -> dict[str, list[float]]:
+        """Return the p values of the players, if there is a test, and standard errors of sampled orders."""
+        found = {}
+        if is_whole:
+            means = self.values.mean(axis=1)
+            found["p_values"] = (1.0 + (means <= 0).sum(axis=0)) / (1.0 + len(means))
+        elif len(self.values) == 1 and rows != "in sample" and len(self.slopes) > 1:
+            error = self.slopes.std(axis=0, ddof=1) / len(self.slopes) ** 0.5
+            ratio = self.slopes.mean(axis=0) / np.where(error > 0, error, np.inf)
+            found["p_values"] = np.where(error > 0, scipy.special.ndtr(-ratio), 1.0)
+        if self.steps.num_orders:
+            gains = self.mean_losses[self.steps.before] - self.mean_losses[self.steps.after]
+            pairs = gains.reshape(2, -1, gains.shape[1]).mean(axis=0)
+            found["standard_errors"] = pairs.std(axis=0, ddof=1) / self.steps.num_orders**0.5
+        fill = {"p_values": 1.0, "standard_errors": 0.0}
+        return {name: _spread(numbers, varying, fill[name]) for name, numbers in found.items()}
+
+
+def reductions(game: Game, steps: Steps, loss: Loss, y: Float[np.ndarray, " p"], num_targets: int) -> Reductions:
+    """Compute the contributions to the reduction of the loss, for some rows and one draw at a time.
+
+    Args:
+        game: The game of the predictor, for p rows.
+        steps: The coalitions.
+        loss: The loss.
+        y: The targets, (p,).
+        num_targets: How many numbers are predicted for a row: draws times outputs.
+    """
+    operator, parts = steps.operator, []
+    none, every = (int(np.flatnonzero(steps.coalitions.sum(axis=1) == n)[0]) for n in (0, game.num_players))
+    size = even_size(len(y), rows_that_fit(len(y), len(steps.coalitions) * num_targets, _MAX_VALUES))
+    for start in range(0, len(y), size):
+        chosen = slice(start, start + size)
+        part, targets, found = dataclasses.replace(game, x=game.x[chosen]), y[chosen], []
+        for table in _tables(part, steps):
+            losses = evaluate(loss, targets, table)
+            found.append(((operator @ losses).T, -losses[none], -losses[every], losses.sum(axis=1)))
+        slopes = _slopes(steps, loss, targets, table) if len(found) == 1 else np.zeros((len(targets), 0))
+        parts.append((*(np.stack(arrays) for arrays in zip(*found, strict=True)), slopes))
+    values, base, full, losses, slopes = zip(*parts, strict=True)
+    return Reductions(
+        values=np.concatenate(values, axis=1),
+        base=np.concatenate(base, axis=1),
+        full=np.concatenate(full, axis=1),
+        slopes=np.concatenate(slopes),
+        mean_losses=np.sum(losses, axis=0).mean(axis=0) / len(y),
+        steps=steps,
+    )
+
+
+def _tables(game: Game, steps: Steps) -> Iterator[Float[np.ndarray, "c p *outputs"]]:
+    """Yield the predictions for coalitions, of one draw after the other."""
+    function = game.function
+    if not steps.num_orders and is_product_game(game.value_function, function) and not function.output_shape:
+        for position in np.ndindex(*function.batch_shape):
+            draw = function.at_draw(position) if position else function
+            values = enumerate_products(_whole_table, game.value_function, draw, game.x, players=game.players)
+            yield np.asarray(values).T + np.asarray(draw.intercept)
+        return
+    table, num_draw_axes = game.table(steps.coalitions)
+    found = np.asarray(table)
+    found = found.reshape(*found.shape[:2], -1, *found.shape[2 + num_draw_axes :])
+    for draw in range(found.shape[2]):
+        yield found[:, :, draw]
+
+
+def _whole_table(table: Float[Array, " c"]) -> Float[Array, " c"]:
+    return table
+
+
+def _slopes(steps: Steps, loss: Loss, y: np.ndarray, table: Float[np.ndarray, "c p *outputs"]) -> np.ndarray:
+    r"""Return contributions at first order, (p, g), :math:`-\ell'(y, f_S) (f_{S \cup j} - f_S)`.
+
+    They have mean zero for a feature that is independent of the targets and of the other features: then the mean step
+    is zero, and the loss itself would rise by what the predictor has made of the noise.
+    """
+    found = []
+    for before, after, weights in zip(steps.before.T, steps.after.T, steps.weights.T, strict=True):
+        found.append(weights @ gain_of_step(loss, y, table[before], table[after] - table[before]))
+    return np.stack(found, axis=1)
+
+
+def _spread(numbers: np.ndarray, varying: np.ndarray, fill: float) -> list[float]:
+    """Return the numbers of all players; null players have `fill`."""
+    values = np.full(len(varying), fill)
+    values[varying] = numbers
+    return values.tolist()
+
+
+def _is_whole(record: dict[str, Any], draws: tuple[int, ...]) -> bool:
+    """Return whether draws hold the law of the function; a predictor that brings its own draws is believed."""
+    return bool(draws) and record["uncertainty"] in ("full", "function only", "draws of the predictor")
+
+
+def _function_of(inputs: Inputs, num_draws: int, rng_key: RngKey) -> tuple[Any, dict[str, Any]]:
+    """Return the function whose loss is explained, with draws if there are some, and what they hold."""
+    predictor, function = inputs.predictor, inputs.function
+    response = _response_of(predictor, inputs.rows, num_draws)
+    if response is not None:
+        return response, describe_uncertainty(predictor, has_law=False, num_draws=2) or {"uncertainty": "full"}
+    posterior = _posterior_of(predictor, num_draws)
+    if posterior is not None and np.ndim(posterior.mean.points) == 2:
+        rows = inputs.rows if inputs.background is None else np.concatenate([inputs.rows, inputs.background])
+        record = describe_uncertainty(predictor, has_law=True)
+        return draw_functions(posterior, rng_key, rows, num_draws), record
+    if isinstance(function, RKHSFunction):
+        function = function.unfold()
+    return function, {"uncertainty": "draws of the predictor" if inputs.row_axis else "rows only"}
+
+
+def _response_of(predictor: Any, rows: Float[np.ndarray, "p d"], num_draws: int) -> DrawFunction | None:
+    """Return the mean response of a fit as a function, if it is not the function of the model itself."""
+    if not isinstance(predictor, Fit):
+        return None
+    predicted = predictor.predict(rows[:1])
+    names = [name for name in ("probability", "response_mean") if name in predicted]
+    if not names:
+        return None
+    inference = dataclasses.replace(predictor.inference, progress=False)  # type: ignore[call-arg]
+    fit = dataclasses.replace(predictor.thin(num_draws)[0], inference=inference)
+    return DrawFunction(lambda x: fit.predict(x)[names[0]])
+
+
+def _posterior_of(predictor: Any, num_draws: int) -> GPPosterior | None:
+    """Return the posterior of a Gaussian process with at most a number of draws; without draws if there is one."""
+    if not has_function_law(predictor):
+        return None
+    if isinstance(predictor, GPPosterior):
+        return predictor
+    posterior = predictor.thin(num_draws)[0].function_posterior()
+    return posterior.at_draw((0, 0)) if posterior.batch_shape == (1, 1) else posterior
+
+
+def _origin(inputs: Inputs) -> str:
+    """Return whether the predictor has seen the rows: "in sample", "new", or "not known"."""
+    seen = getattr(inputs.predictor, "data", {}).get("x")
+    if seen is None or np.ndim(seen) != 2 or np.shape(seen)[1] != inputs.rows.shape[1]:
+        return "not known"
+    known = set(map(bytes, np.ascontiguousarray(np.asarray(seen, inputs.rows.dtype))))
+    return "in sample" if any(bytes(row) in known for row in np.ascontiguousarray(inputs.rows)) else "new"
