@@ -46,6 +46,7 @@ from .inference import NaturalGradient as NaturalGradient
 from .inspection import curve as curve
 from .inspection import gradient as gradient
 from .inspection import importance as importance
+from .inspection import sensitivity as sensitivity
 from .numpyro_models import add_pointwise as add_pointwise
 from .numpyro_models import posterior_function as posterior_function
 from .priors import sample as sample

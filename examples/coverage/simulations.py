@@ -25,6 +25,7 @@ RESULTS = FOLDER / "results"
 KINDS = (
     "predictions",
     "shapley",
+    "sensitivity",
     "importance",
     "effects",
     "identified",

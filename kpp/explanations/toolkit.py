@@ -12,6 +12,7 @@ from kpp.explanations.parts.uncertainty import drawn_independently as drawn_inde
 from kpp.explanations.predictors import ReadPredictor as ReadPredictor
 from kpp.explanations.predictors import Requirement as Requirement
 from kpp.explanations.predictors import Resolved as Resolved
+from kpp.explanations.predictors import check_features as check_features
 from kpp.explanations.predictors import describe_uncertainty as describe_uncertainty
 from kpp.explanations.predictors import fit_of as fit_of
 from kpp.explanations.predictors import fitted_schema as fitted_schema

@@ -374,6 +374,19 @@ def fit_entries() -> Iterator[BadCase]:
     bad = [value for value in bad_points(x) if value is not None]
     yield from entry("kpp.explain", "background", lambda value: explain(background=value), bad)
     yield from entry("kpp.explain", "groups", lambda value: explain(groups=value), WRONG["groups"])
+    inspect_fit = functools.partial(kpp.sensitivity, fit, x)
+    bad = [*bad_points(x), x[:1]]
+    yield from entry("kpp.sensitivity", "x", lambda value: kpp.sensitivity(fit, value), bad)
+    yield from entry(
+        "kpp.sensitivity", "predictor", lambda value: kpp.sensitivity(value, x), [3.0, "text", None, THING]
+    )
+    bad = ["no such", 3, RBF(), "causal"]
+    yield from entry("kpp.sensitivity", "value_function", lambda value: inspect_fit(value_function=value), bad)
+    yield from entry("kpp.sensitivity", "groups", lambda value: inspect_fit(groups=value), WRONG["groups"])
+    yield from entry("kpp.sensitivity", "relative", lambda value: inspect_fit(relative=value), WRONG["bool"])
+    yield from entry("kpp.sensitivity", "num_draws", lambda value: inspect_fit(num_draws=value), [0, *COUNTS])
+    yield from entry("kpp.sensitivity", "num_rows", lambda value: inspect_fit(num_rows=value), [0, *COUNTS])
+    yield from entry("kpp.sensitivity", "rng_key", lambda value: inspect_fit(rng_key=value), [0, "text"])
     estimate = functools.partial(kpp.games.estimate_shapley, kpp.games.Baseline(), function)
     yield from entry("games.estimate_shapley", "x", estimate, bad_points(x))
     yield from entry("games.estimate_shapley", "groups", lambda value: estimate(x, groups=value), WRONG["groups"])

@@ -1,0 +1,57 @@
+"""Intervals of Sobol indices and Shapley effects of the variance of a function."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import jax
+import numpy as np
+
+import kpp
+from examples.coverage.functions import INFERENCES, LAWS, NARROW_GP, POINTS, TRAINING, WORDS, draw
+from examples.coverage.simulations import Intervals, Simulation, ninety_percent
+
+TITLE = "Sensitivity indices"
+BACKGROUND = POINTS[8:13]
+# All combinations of the columns, an axis for each feature.
+GRID = np.stack(np.meshgrid(*BACKGROUND.T, indexing="ij"), axis=-1)
+MEASURES = {"first_order": "first-order indices", "total": "total indices", "shapley": "Shapley effects"}
+
+
+def indices(values: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the shares of the variance of values on the grid by their definition, with averages over all orders."""
+
+    def variance(kept: set[int]) -> float:
+        return float(values.mean(axis=tuple(axis for axis in range(3) if axis not in kept)).var())
+
+    everyone, shapley = {0, 1, 2}, np.zeros(3)
+    for order in itertools.permutations(range(3)):
+        for step, player in enumerate(order):
+            shapley[player] += (variance(set(order[: step + 1])) - variance(set(order[:step]))) / 6
+    first = np.array([variance({j}) for j in range(3)])
+    total = variance(everyone) - np.array([variance(everyone - {j}) for j in range(3)])
+    return {name: value / values.var() for name, value in zip(MEASURES, (first, total, shapley), strict=True)}
+
+
+def measure_indices(seed: int, rows: int, law: str, inference: str) -> dict[str, Intervals]:
+    """Draw a function at rows and at the grid, fit observations of it, and compute its indices."""
+    rng, key = np.random.default_rng(seed), jax.random.key(seed)
+    _, values, noise = draw(rng, law, np.concatenate([TRAINING[:rows], GRID.reshape(-1, 3)]))
+    truth = indices(values[rows:].reshape(GRID.shape[:-1]))
+    y = values[:rows] + np.sqrt(noise) * rng.normal(size=rows)
+    fit = NARROW_GP.fit(key, TRAINING[:rows], y, inference=INFERENCES[inference], num_prior_samples=0)
+    scores = kpp.sensitivity(fit, BACKGROUND, rng_key=key, progress=False)
+    return {words: ninety_percent(truth[name], scores[name].to_numpy()[0]) for name, words in MEASURES.items()}
+
+
+SIMULATIONS = {
+    f"sensitivity_{inference}": Simulation(
+        f"`kpp.sensitivity` of GPRegression by {WORDS[inference]}, shares",
+        f"{LAWS['narrow']}; indices over the columns of five rows.",
+        40,
+        functools.partial(measure_indices, rows=40, law="narrow", inference=inference),
+        100,
+    )
+    for inference in ("laplace",)
+}
