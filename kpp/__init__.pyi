@@ -43,6 +43,8 @@ from .inference import AbstractModel as AbstractModel
 from .inference import Fit as Fit
 from .inference import Laplace as Laplace
 from .inference import NaturalGradient as NaturalGradient
+from .inspection import curve as curve
+from .inspection import gradient as gradient
 from .inspection import importance as importance
 from .inspection import sensitivity as sensitivity
 from .numpyro_models import add_pointwise as add_pointwise

@@ -8,6 +8,7 @@ from kpp.plots.attributions.interactions import interactions as interactions
 from kpp.plots.attributions.scatter import scatter as scatter
 from kpp.plots.attributions.value_errors import value_error as value_error
 from kpp.plots.attributions.waterfall import waterfall as waterfall
+from kpp.plots.curve import curve as curve
 from kpp.plots.ecdf import rank_ecdf as rank_ecdf
 from kpp.plots.forest import forest as forest
 from kpp.plots.graphs import causal_graph as causal_graph

@@ -359,6 +359,13 @@ def fit_entries() -> Iterator[BadCase]:
     )
     bad = [NAN, "text", None, 1j]
     yield from entry("RKHSFunction", "intercept", lambda value: build(RBF(), x, y, value), bad)
+    curve = functools.partial(kpp.curve, fit, x, "x0")
+    yield from entry("kpp.curve", "x", lambda value: kpp.curve(fit, value, "x0"), bad_points(x))
+    yield from entry("kpp.curve", "feature", lambda value: kpp.curve(fit, x, value), ["no such", 3, None])
+    yield from entry("kpp.curve", "kind", lambda value: curve(kind=value), ["no such", 3, None])
+    yield from entry(
+        "kpp.curve", "grid", lambda value: curve(grid=value), [1, NAN, None, "text", [2.0, 1.0], [0.0, NAN]]
+    )
     explain = functools.partial(kpp.explain, fit, x)
     yield from entry("kpp.explain", "x", lambda value: kpp.explain(fit, value), bad_points(x))
     yield from entry("kpp.explain", "explainer", lambda value: explain(explainer=value), ["no such", 3, None, RBF])

@@ -94,6 +94,16 @@ def check_interactions(script: dict[str, Any]) -> None:
     assert largest > 5 * max(pairs.values())
 
 
+def check_curves(script: dict[str, Any]) -> None:
+    """The truth is inside of both bands, and the accumulated curve is the more certain one."""
+    tables = {kind: curve.summary() for kind, curve in script["curves"].items()}
+    for kind, table in tables.items():
+        truth = script["true_growth"](script["curves"][kind].grid, 0.0)
+        truth = truth - truth.mean()
+        assert ((table["band_lower"] < truth) & (truth < table["band_upper"])).all(), kind
+    assert tables["accumulated"]["sd"].mean() < tables["partial"]["sd"].mean()
+
+
 def check_boundary(script: dict[str, Any]) -> None:
     """The explanation is more certain at the line than at the wave."""
     wave, line = np.asarray(script["pair"].variance.sum("feature"))
@@ -110,6 +120,7 @@ def check_bayes_shap(script: dict[str, Any]) -> None:
 CLAIMS: dict[str, Callable[[dict[str, Any]], None]] = {
     "explanations/bayes_shap_intervals": check_bayes_shap,
     "explanations/causal_shapley": check_causal_values,
+    "explanations/curve_of_one_feature": check_curves,
     "explanations/gpec_boundary": check_boundary,
     "explanations/gpec_tree_shap": check_tree_shap,
     "explanations/interactions": check_interactions,

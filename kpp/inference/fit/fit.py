@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -43,6 +44,8 @@ from kpp.storage import arviz_data
 from kpp.typing import RngKey
 
 _LOGGER = logging.getLogger("kpp")
+# The draws of "few" posteriors, and the largest number of entries of their roots, 240 MB.
+_FEW_DRAWS, _FEW_NUMBERS = 100, 3 * 10**7
 _PREDICTIVE_DIMS = {"latent_covariance": ("instance_other",), "level_probability": ("level",)}
 
 
@@ -265,17 +268,20 @@ class Fit:
 
         Args:
             at: "draws" for one posterior per draw, whose roots take ``draws * n * n`` numbers; "mean" for one posterior
-                at the posterior means of all sites, which ignores the uncertainty of the hyperparameters; or the
-                numbers of k draws, counted through all chains.
+                at the posterior means of all sites, which ignores the uncertainty of the hyperparameters; "few" for
+                those of at most 100 draws at even steps, fewer if their roots have more than 3e7 numbers, which the fit
+                keeps; or the numbers of k draws, counted through all chains.
 
         Returns:
-            The posterior, with ``batch_shape`` (chain, draw), or () for "mean", or (1, k) for k draws.
+            The posterior, with ``batch_shape`` (chain, draw), or () for "mean", or (1, k) for "few" or k draws.
 
         Raises:
             TypeError: If the model has no Gaussian posterior of the function.
-            ValueError: If `at` is neither "draws" nor "mean".
+            ValueError: If `at` is another word.
         """
-        if isinstance(at, str) and one_of(at, "at", ("draws", "mean")) == "mean":
+        if isinstance(at, str) and one_of(at, "at", ("draws", "mean", "few")) == "few":
+            return self._few_posteriors
+        if isinstance(at, str) and at == "mean":
             means = {name: jnp.mean(value, (0, 1), keepdims=True) for name, value in self.draws.items()}
             return self._replace_draws(means, self.state).function_posterior().at_draw((0, 0))
         if not isinstance(at, str):
@@ -422,6 +428,15 @@ class Fit:
     @functools.cached_property
     def _sites(self) -> dict[str, Site]:
         return inspect_sites(self.model.numpyro_model, self.data)
+
+    @functools.cached_property
+    def _few_posteriors(self) -> GPPosterior:
+        """The posteriors of some draws; those of all draws may not fit into memory."""
+        one = {name: jax.ShapeDtypeStruct(value.shape[2:], value.dtype) for name, value in self.draws.items()}
+        shared = (self._arguments, self.data)
+        root = eqx.filter_eval_shape(per_draw.root, one, self._numbers[0], shared)
+        num_draws = min(len(self._numbers), _FEW_DRAWS, max(1, _FEW_NUMBERS // math.prod(root.shape)))
+        return self.function_posterior(at=np.linspace(0, len(self._numbers) - 1, num_draws).round().astype(int))
 
     @functools.cached_property
     def _naming(self) -> Naming:

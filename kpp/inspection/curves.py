@@ -1,0 +1,229 @@
+"""`kpp.curve`: how the prediction depends on one feature."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from kpp.data.tables import Schema
+from kpp.explanations.toolkit import describe_key
+from kpp.foundation.arguments import guard_exports
+from kpp.foundation.validation import one_of
+from kpp.functionals import Average, FunctionalLaw, Values
+from kpp.games import AbstractImputation, Causal, CoalitionValues, Observational
+from kpp.games.toolkit import has_product_terms
+from kpp.inspection.accumulated import local_effects
+from kpp.inspection.curve_result import Curve
+from kpp.inspection.grid import Grid, read_grid
+from kpp.inspection.inspected import Inspected
+from kpp.inspection.partial import PartialDependence
+from kpp.runtime.programs import release_programs
+from kpp.typing import RngKey
+
+CurveKind = Literal["partial", "individual", "accumulated", "causal", "observational"]
+_GAMES: dict[str, type[AbstractImputation]] = {"causal": Causal, "observational": Observational}
+_KINDS = ("partial", "individual", "accumulated", "causal", "observational")
+# The values of a grid by default, and the largest number of individual curves.
+_NUM_VALUES, _INDIVIDUAL = 20, 50
+# The largest numbers of rows: under a product kernel, another kernel, of probabilities with joint draws at all rows and
+# values, and of a function that is called, for averages and for games.
+_ROWS = {"partial": 500, "accumulated": 200, "observational": 100, "causal": 50}
+_ROWS_OF_KERNEL, _JOINT_POINTS, _ROWS_OF_CALLABLE = 50, 1000, (4000, 1000)
+# The largest number of weights of a matrix from all rows and values to the values.
+_MAX_WEIGHTS = 4 * 10**7
+# The draws of a curve if there is only one draw of the hyperparameters.
+_NUM_DRAWS = 200
+
+
+def curve(
+    predictor: object,
+    x: object,
+    feature: str,
+    *,
+    kind: CurveKind = "partial",
+    grid: object = _NUM_VALUES,
+    scale: str = "auto",
+    output: str | int | None = None,
+    rng_key: RngKey | None = None,
+    **options: object,
+) -> Curve:
+    r"""Compute how the prediction depends on one feature, with its uncertainty.
+
+    With the feature :math:`x_j` and the other features z, the kinds are
+
+    * "partial" (partial dependence): :math:`\frac1n \sum_i f(t, z_i)`, the mean prediction if the feature of all rows
+      is set to t;
+    * "individual" (individual conditional expectation): :math:`f(t, z_i)` for each row;
+    * "accumulated" (accumulated local effects): the mean changes of the prediction between neighboring values of the
+      grid, each over the rows between them, added up, with mean 0 over the rows. The values of the other features occur
+      together with that of the feature, so no combination is far from the data;
+    * "causal": :math:`\mathrm{E}[f(X) \mid do(X_j = t)]`, by `kpp.games.Causal`;
+    * "observational": :math:`\mathrm{E}[f(X) \mid X_j = t]`, by `kpp.games.Observational`.
+
+    All of them are linear in f. Under a Gaussian process the curve has a joint Gaussian law given the hyperparameters,
+    of which intervals and bands are computed. Other functions with draws give a curve for each draw. A function without
+    draws gives one curve; that of the kinds "partial" and "accumulated" has the standard errors that come from the
+    sampling of the rows.
+
+    Args:
+        predictor: A predictor that `kpp.explain` takes.
+        x: The rows, (n, d), or a data frame. There are at most 50 individual curves. The other curves take rows at even
+            steps, the attribute ``rows`` says how many: under a Gaussian process with a product kernel up to 500 for
+            "partial", 200 for "accumulated", 100 for "observational" and 50 for "causal"; 50 under another kernel, and
+            1000 / p for p values of a probability, which is drawn jointly at all rows; for a function without law up
+            to 4000, and 1000 for the last two kinds.
+        feature: The name of the feature; ``x0``, ``x1``, ... for an array.
+        kind: The kind of the curve.
+        grid: The number of values of the feature, quantiles of it at even steps, or the values themselves. For a
+            category its levels; a number means all of them.
+        scale: "latent", or "probability" for a classifier; "auto" takes the probability if there is one.
+        output: The output, by name or position, if the predictor has several. By default the second of two classes.
+        rng_key: A JAX random key for the draws; the key 0 by default.
+        **options: Fields of the value function of the kinds "causal", which needs ``graph``, and "observational".
+
+    Returns:
+        The curve. Its attribute ``uncertainty`` says what the intervals hold: "full" or "function only" under a
+        Gaussian process (see `kpp.explain`), "draws" of another function, "rows only", or "none".
+
+    Raises:
+        TypeError: If the predictor cannot be read, or an option is unknown or missing.
+        ValueError: If the rows, the feature or the grid are invalid, or the feature is a category and the curve
+            "accumulated": its levels have no order in which to add up changes.
+
+    References:
+        Friedman, Greedy function approximation, 2001; Goldstein, Kapelner, Bleich and Pitkin, Peeking inside the black
+        box, 2015; Apley and Zhu, Visualizing the effects of predictor variables in black box supervised learning
+        models, 2020.
+    """
+    one_of(kind, "kind", _KINDS)
+    release_programs()
+    key = jax.random.key(0) if rng_key is None else rng_key
+    subject = Inspected.read(predictor, x, scale=scale, output=output, rng_key=jax.random.fold_in(key, 1))
+    found = read_grid(grid, subject.rows, subject.schema, feature)
+    rows = _some(subject.rows, _max_rows(kind, subject, len(found.values)))
+    if len(rows) < 2 and kind != "individual":
+        raise ValueError(f"`x` must have at least 2 rows for a curve of kind {kind!r}, got {len(rows)}")
+    game = _game(kind, rows, subject.schema, options)
+    laws, uncertainty = _laws(kind, subject, rows, found, game)
+    if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(laws)):
+        raise FloatingPointError(f"the curve of {feature!r} is NaN or infinite; set a larger `regularization`")
+    attrs = {"kind": kind, "feature": feature, "scale": subject.scale, "uncertainty": uncertainty, "centered": False}
+    attrs |= {"rows": f"{len(rows)} of {len(subject.rows)}", "rng_key": describe_key(key)}
+    dataset = _dataset(laws, found, key).assign_attrs(attrs)
+    return Curve(dataset if kind == "individual" else dataset.isel(instance=0))
+
+
+def _max_rows(kind: str, subject: Inspected, num_values: int) -> int:
+    """Return the largest number of rows whose curve takes little time."""
+    if kind == "individual":
+        return _INDIVIDUAL
+    if subject.outputs is not None:
+        return max(2, min(_ROWS_OF_CALLABLE[kind in _GAMES], _MAX_WEIGHTS // num_values**2))
+    if subject.scale == "probability":
+        return max(2, _JOINT_POINTS // num_values)
+    is_product = subject.kernel is not None and has_product_terms(subject.kernel)
+    return _ROWS[kind] if is_product else _ROWS_OF_KERNEL
+
+
+def _some(rows: Float[np.ndarray, "n d"], most: int) -> Float[np.ndarray, "m d"]:
+    """Return at most some number of rows, at even steps."""
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).round().astype(int)]
+
+
+def _game(kind: str, rows: np.ndarray, schema: Schema, options: Mapping[str, Any]) -> AbstractImputation | None:
+    """Return the value function of a kind; raise TypeError for options that it does not have."""
+    cls = _GAMES.get(kind)
+    names = [] if cls is None else [field.name for field in dataclasses.fields(cls) if field.init]
+    own = sorted({*names} - {"background", "feature_names"})
+    unknown = sorted({*options} - {*own})
+    if unknown:
+        raise TypeError(f"unknown options {', '.join(f'`{name}`' for name in unknown)}: the kind {kind!r} takes {own}")
+    if kind == "causal" and "graph" not in options:
+        raise TypeError("the kind 'causal' needs `graph`, the causal graph of the features")
+    if cls is None:
+        return None
+    named = {"feature_names": schema.feature_names} if kind == "causal" and not schema.has_default_names else {}
+    return cls(rows, **named, **options)
+
+
+def _laws(
+    kind: str, subject: Inspected, rows: np.ndarray, grid: Grid, game: AbstractImputation | None
+) -> tuple[list[FunctionalLaw], str]:
+    """Return the law of the curve, or those of the individual curves, and what they hold."""
+    points = grid.at(rows)
+    if kind == "individual":
+        return [subject.law(Values(points[:, i])) for i in range(len(rows))], subject.uncertainty
+    if kind == "accumulated":
+        ends, weights, strata = local_effects(rows, grid)
+    elif kind == "partial" and (subject.outputs is not None or subject.scale == "probability"):
+        # The values of one row stand together.
+        ends = points.transpose(1, 0, 2).reshape(-1, rows.shape[1])
+        weights, strata = np.tile(np.eye(len(points)) / len(rows), len(rows)), np.zeros(len(rows), int)
+    elif game is None:
+        return [_partial(subject, rows, grid)], subject.uncertainty
+    else:
+        coalition = np.arange(rows.shape[1])[None] == grid.column
+        return [subject.law(CoalitionValues(game, points[:, 0], coalition))], subject.uncertainty
+    law = subject.law(Average(ends, weights))
+    if subject.outputs is None or subject.uncertainty != "none":
+        return [law], subject.uncertainty
+    values = subject.outputs.with_draws(ends).reshape(-1)
+    return [
+        FunctionalLaw(law.mean.reshape(-1), jnp.asarray(_sampling_covariance(values, weights, strata)))
+    ], "rows only"
+
+
+def _partial(subject: Inspected, rows: np.ndarray, grid: Grid) -> FunctionalLaw:
+    """Return the law of partial dependence; grids of up to 20 values share a compiled program."""
+    size = len(grid.values)
+    values = np.concatenate([grid.values, np.repeat(grid.values[-1:], max(0, _NUM_VALUES - size))])
+    law = subject.law(PartialDependence(jnp.asarray(rows), jnp.asarray(grid.column), jnp.asarray(values)))
+    return FunctionalLaw(law.mean[..., :size], law.covariance[..., :size, :size])
+
+
+def _sampling_covariance(
+    values: Float[np.ndarray, " k"], weights: Float[np.ndarray, "q k"], strata: np.ndarray
+) -> Float[np.ndarray, "q q"]:
+    """Return the covariance of weighted sums from the sampling of the rows, whose values stand together.
+
+    The weights depend on the stratum of a row only, and the number of rows of a stratum counts as fixed.
+    """
+    parts = (weights * values).reshape(len(weights), len(strata), -1).sum(axis=-1)
+    total = np.zeros((len(weights), len(weights)))
+    for stratum in np.unique(strata):
+        own = parts[:, strata == stratum]
+        size = own.shape[1]
+        centered = own - own.mean(axis=1, keepdims=True)
+        total += size / max(1, size - 1) * centered @ centered.T
+    return total
+
+
+def _dataset(laws: Sequence[FunctionalLaw], grid: Grid, rng_key: RngKey) -> xr.Dataset:
+    """Return draws of the curves, and their laws given each draw of the hyperparameters."""
+    size, shape = len(grid.values), laws[0].mean.shape[:-1]
+    means = np.stack([np.asarray(law.mean).reshape(-1, size) for law in laws], axis=1)
+    covariances = np.stack([np.asarray(law.covariance).reshape(-1, size, size) for law in laws], axis=1)
+    has_law = bool(covariances.any())
+    num = _NUM_DRAWS if has_law and len(means) == 1 else 1
+    keys = jax.random.split(rng_key, len(laws))
+    sampled = [law.sample(key, num) if has_law else law.mean for law, key in zip(laws, keys, strict=True)]
+    chains = shape[0] if len(shape) == 2 else 1
+    draws = np.stack([np.asarray(drawn).reshape(chains, -1, size) for drawn in sampled], axis=2)
+    variables: dict[str, Any] = {
+        "draws": (("chain", "draw", "instance", "grid"), draws),
+        "mean": (("law", "instance", "grid"), means),
+        "data": ("row", grid.data),
+    }
+    if has_law:
+        variables["covariance"] = (("law", "instance", "grid", "grid_other"), covariances)
+    return xr.Dataset(variables, coords={"grid": grid.labels})
+
+
+guard_exports(globals())
