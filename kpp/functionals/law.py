@@ -9,6 +9,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 from scipy.special import ndtr
 
+from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import count
 from kpp.foundation.validation import probability as check_probability
 from kpp.linalg import symmetric_root
@@ -141,3 +142,6 @@ def _quantile(mean: np.ndarray, sd: np.ndarray, level: float) -> Float[np.ndarra
         below = _distribution(mean, sd, middle) < level
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return (low + high) / 2
+
+
+guard_exports(globals())

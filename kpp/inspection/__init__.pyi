@@ -1,6 +1,6 @@
-from .curve_result import Curve as Curve
-from .curves import curve as curve
-from .gradients import gradient as gradient
-from .importance import importance as importance
+from .curves.curve import curve as curve
+from .curves.gradients import gradient as gradient
+from .curves.result import Curve as Curve
+from .reductions.importance import importance as importance
 from .scores import FeatureScores as FeatureScores
-from .sensitivity import sensitivity as sensitivity
+from .variances.sensitivity import sensitivity as sensitivity

@@ -35,12 +35,14 @@ def curve(
     ax = _parts.axes_for(ax, 4.2, 6.0)
     grid, is_number = mean["grid"].to_numpy(), mean["grid"].dtype.kind in "fiu"
     x = grid if is_number else np.arange(len(grid))
-    for bounds, color, label in ((band, _colors.FAINT, "joint band"), (intervals, _colors.WHISKER, "interval")):
+    for bounds, color, label in (
+        (band, _colors.FAINT, "joint band"),
+        (intervals, _colors.WHISKER, "equal-tailed interval"),
+    ):
         if bounds is None:
             continue
         lower, upper = bounds.transpose("bound", "grid").to_numpy()
-        share = f"{100 * bounds.attrs['probability']:g}% equal-tailed interval" if label == "interval" else None
-        text = share or f"{100 * bounds.attrs['probability']:g}% {label}"
+        text = f"{100 * bounds.attrs['probability']:g}% {label}"
         if is_number:
             ax.fill_between(x, lower, upper, color=color, linewidth=0, label=text)
         else:

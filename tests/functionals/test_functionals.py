@@ -82,7 +82,10 @@ def test_a_wrong_functional_is_found(posterior):
 
     class Squares(AbstractFunctional):
         points: jax.Array
-        num_values = 3
+
+        @property
+        def num_values(self):
+            return 3
 
         def apply(self, function):
             return function(self.points) ** 2
@@ -90,7 +93,7 @@ def test_a_wrong_functional_is_found(posterior):
         def representer(self, kernel):
             return kpp.RKHSFunction(kernel, self.points + 1.0, jnp.eye(3))
 
-    with pytest.raises(AssertionError, match=r"numbers of a sum(.|\n)*the representer and sections"):
+    with pytest.raises(AssertionError, match=r"numbers of a sum(.|\n)*the representer and numbers of sections"):
         check_functional(Squares(jnp.asarray(A)), posterior.mean)
 
 

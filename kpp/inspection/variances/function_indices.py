@@ -14,10 +14,10 @@ from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
 from kpp.games.toolkit import Players, has_product_terms
-from kpp.inspection.coalition_variances import coalition_indices
-from kpp.inspection.finite_draws import FiniteDraws, shares_left_out
-from kpp.inspection.product_variances import Sections, prior_indices, section_indices
-from kpp.inspection.sampled_variances import (
+from kpp.inspection.variances.coalition_variances import coalition_indices
+from kpp.inspection.variances.finite_draws import FiniteDraws, shares_left_out
+from kpp.inspection.variances.product_variances import Sections, prior_indices, section_indices
+from kpp.inspection.variances.sampled_variances import (
     Predict,
     draw_product,
     fits_grid,

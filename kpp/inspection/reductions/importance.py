@@ -15,8 +15,8 @@ from kpp.explanations import Explanation
 from kpp.explanations.toolkit import fit_of
 from kpp.foundation.arguments import guard_exports
 from kpp.games import AbstractValueFunction
-from kpp.inspection.losses import Loss
-from kpp.inspection.reduction import LossReduction
+from kpp.inspection.reductions.losses import Loss
+from kpp.inspection.reductions.reduction import LossReduction
 from kpp.inspection.scores import FeatureScores
 from kpp.lazy.blocks import is_chunked
 from kpp.runtime.random import numpy_generator

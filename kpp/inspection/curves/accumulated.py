@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from kpp.inspection.grid import Grid
+from kpp.inspection.curves.grid import Grid
 
 
 class LocalEffects(NamedTuple):

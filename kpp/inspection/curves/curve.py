@@ -19,11 +19,11 @@ from kpp.foundation.validation import one_of
 from kpp.functionals import Average, FunctionalLaw, Values
 from kpp.games import AbstractImputation, Causal, CoalitionValues, Observational
 from kpp.games.toolkit import has_product_terms
-from kpp.inspection.accumulated import local_effects
-from kpp.inspection.curve_result import Curve
-from kpp.inspection.grid import Grid, read_grid
-from kpp.inspection.inspected import Inspected
-from kpp.inspection.partial import PartialDependence
+from kpp.inspection.curves.accumulated import local_effects
+from kpp.inspection.curves.grid import Grid, read_grid
+from kpp.inspection.curves.inspected import Inspected
+from kpp.inspection.curves.partial import PartialDependence
+from kpp.inspection.curves.result import Curve
 from kpp.runtime.programs import release_programs
 from kpp.typing import RngKey
 

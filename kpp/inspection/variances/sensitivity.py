@@ -30,15 +30,15 @@ from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction, as_players
-from kpp.inspection.function_indices import (
+from kpp.inspection.scores import FeatureScores
+from kpp.inspection.variances.function_indices import (
     Indices,
     Question,
     indices_of_callable,
     indices_of_functions,
     indices_of_posterior,
 )
-from kpp.inspection.product_variances import MEASURES
-from kpp.inspection.scores import FeatureScores
+from kpp.inspection.variances.product_variances import MEASURES
 from kpp.runtime.random import numpy_generator
 from kpp.typing import RngKey
 

@@ -11,7 +11,7 @@ from kpp.data.tables import as_names
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import one_of
 from kpp.functionals import FunctionalLaw, Gradient
-from kpp.inspection.inspected import Inspected
+from kpp.inspection.curves.inspected import Inspected
 
 
 def gradient(predictor: object, x: object, features: str | Sequence[str] | None = None) -> FunctionalLaw:

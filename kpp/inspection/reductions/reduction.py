@@ -30,8 +30,8 @@ from kpp.games.estimators.read_game import read_game
 from kpp.games.toolkit import coalitions_of_permutations
 from kpp.games.values.product_games import is_product_game
 from kpp.inference import Fit
-from kpp.inspection.drawn_functions import draw_functions
-from kpp.inspection.losses import NAMES, Loss, evaluate, gain_of_step, read_targets
+from kpp.inspection.reductions.drawn_functions import draw_functions
+from kpp.inspection.reductions.losses import NAMES, Loss, evaluate, gain_of_step, read_targets
 from kpp.runtime.batching import call_in_chunks, even_size, rows_that_fit
 from kpp.typing import RngKey
 

@@ -1,0 +1,1 @@
+"""How the prediction depends on one feature: curves and derivatives, with their laws."""

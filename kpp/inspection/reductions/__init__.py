@@ -1,0 +1,1 @@
+"""How much each feature reduces the expected loss of a predictor."""
