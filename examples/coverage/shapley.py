@@ -160,13 +160,12 @@ def simulation(
 KNOWN = {"map": MAP_KNOWN}
 LAPLACE = (
     "under wide priors the posterior of the hyperparameters is not normal, and often has several modes, of which the "
-    "approximation keeps one (kpp warns); prefer `kpp.NUTS`, whose row holds more. Intervals of mean absolute "
-    "contributions suffer most."
+    "approximation keeps one (kpp warns); prefer `kpp.NUTS`, whose row holds more."
 )
 WIDE_KNOWN = {"map": f"{MAP_KNOWN[:-1]}, the latter better under wide priors.", "laplace": LAPLACE}
 NO_EFFECT = (
-    "the third feature has no effect. The intervals of its contributions and of their mean absolute value hold 0 more "
-    "often, because the prior draws them towards 0."
+    "the third feature has no effect. The intervals of its contributions hold 0 more often, because the prior draws "
+    "them towards 0."
 )
 STEP = f"functions of an RBF kernel are smooth, so intervals near the step are too narrow. Besides, {NO_EFFECT}"
 FIXED_HYPERPARAMETERS = "the hyperparameters are fixed, which the label of the result says."

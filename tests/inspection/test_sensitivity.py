@@ -9,7 +9,7 @@ import pytest
 
 import kpp
 from kpp.games import GaussianConditional
-from kpp.inspection import product_variances, sampled_variances
+from kpp.inspection.variances import product_variances, sampled_variances
 from kpp.kernels import RBF, Categorical, Linear, Matern32, ProductKernel
 from oracles.variance_games import all_combinations, conditional_mean, indices_of_game
 

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import kpp
-from kpp.inspection import function_indices
+from kpp.inspection.variances import function_indices
 from kpp.kernels import RBF, Linear, Matern32, ProductKernel
 from kpp_models import GPRegression
 from oracles.variance_games import all_combinations, indices_of_game, projections

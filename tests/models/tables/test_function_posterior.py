@@ -85,5 +85,5 @@ def test_refuses_what_has_none(classification_data):
     for at in ("draws", "mean"):
         with pytest.raises(TypeError, match="KernelRidge has no Gaussian posterior of the function"):
             ridge.function_posterior(at=at)
-    with pytest.raises(ValueError, match=r"`at` must be one of \('draws', 'mean'\), got 'mode'"):
+    with pytest.raises(ValueError, match=r"`at` must be one of \('draws', 'mean', 'few'\), got 'mode'"):
         ridge.function_posterior(at="mode")
