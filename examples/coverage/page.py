@@ -23,8 +23,7 @@ fails if it is not.
 * **width** is the mean width of the intervals. **error** is the root mean squared distance between the truth and the
   middle of an interval. A 90 % interval of a normal distribution is 3.3 errors wide.
 * Each row is measured again by `python -m examples.coverage NAME`, and all by `--all`. A row names the date and the
-  commit of its run. Rows of mean absolute contributions from before 27 November 2026, commit b1a78826, belong to
-  intervals that still had the bias of absolute values.
+  commit of its run.
 * Where a share differs from the nominal one by more than 3 points and two standard errors, a sentence below the table
   says why, and what to do. With few data sets the standard error is large: read such a row as a first look.
 
