@@ -111,10 +111,9 @@ class FunctionalLaw(eqx.Module):
             Variables with dims (chain, draw, functional[, functional_other]), which ArviZ takes.
         """
         lead = self.mean.shape[:-1]
-        full = (1,) * (2 - len(lead)) + lead if len(lead) < 2 else (lead[0], int(np.prod(lead[1:], dtype=int)))
         names = list(self.names or range(self.mean.shape[-1]))
         dims = ("chain", "draw", "functional")
-        shape = (*full, len(names))
+        shape = (lead[0] if len(lead) > 1 else 1, -1, len(names))
         variables = {
             "draws": (dims, self.sample(rng_key)[..., 0, :].reshape(shape)),
             "mean": (dims, np.asarray(self.mean).reshape(shape)),
