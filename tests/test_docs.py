@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 READ = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"))]
 GENERATED = ("gallery/", "api/")  # folders of pages that are written when the site is built
+GUIDES = sorted(page for folder in ("how_to", "tutorials") for page in (ROOT / "docs" / folder).glob("*.md"))
+LONGEST = 2500  # words of a guide, as `wc -w` counts them; longer parts become pages of their own
 NOTEBOOK = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n"
 
 
@@ -44,12 +46,43 @@ def test_the_code_of_a_page_is_run_when_the_site_is_built(page: Path):
         assert page.read_text(encoding="utf-8").startswith(NOTEBOOK)
 
 
+def without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as MyST makes them."""
+    titles = re.findall(r"^#{1,4} (.+)$", without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("page", READ, ids=page_name)
 def test_the_links_of_a_page_lead_somewhere(page: Path):
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = without_code(page)
     targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", text)
     missing = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
     assert not [target for target in missing if not target.startswith(GENERATED)]
+
+
+@pytest.mark.parametrize("page", READ, ids=page_name)
+def test_the_links_to_sections_of_pages_lead_to_headings(page: Path):
+    targets = re.findall(r"\]\(([^)\s#:]*)#([^)\s]+)\)", without_code(page))
+    read = {target: (page.parent / target) if target else page for target, _ in targets}
+    assert not [
+        (target, anchor)
+        for target, anchor in targets
+        if read[target].suffix == ".md" and read[target].exists() and anchor not in anchors(read[target])
+    ]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=page_name)
+def test_a_guide_can_be_read_in_one_sitting(page: Path):
+    assert len(page.read_text(encoding="utf-8").split()) <= LONGEST
+
+
+def test_every_guide_is_in_the_index():
+    index = (ROOT / "docs/how_to/index.md").read_text(encoding="utf-8").split()
+    assert not [page.stem for page in GUIDES if page.parent.name == "how_to" and page.stem not in {*index, "index"}]
 
 
 def test_the_readme_is_short():

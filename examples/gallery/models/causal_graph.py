@@ -56,4 +56,5 @@ for name, sets in {
 print(is_adjustment_set(graph, **question, adjusting=["diet", "weight"]))
 
 # %%
-# Read more in the user guide: :doc:`/how_to/causal_graphs`.
+# Read more in the user guide: :doc:`/how_to/causal_graphs` and
+# :doc:`/how_to/identification`.

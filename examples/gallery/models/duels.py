@@ -85,5 +85,5 @@ for axis in (left, right):
 plt.show()
 
 # %%
-# Read more in the user guide: :doc:`/how_to/preferences`, "The best of some candidates,
+# Read more in the user guide: :doc:`/how_to/rankings`, "The best of some candidates,
 # by duels".

@@ -78,4 +78,4 @@ for each in (axis, bars):
 plt.show()
 
 # %%
-# Read more in the user guide: :doc:`/how_to/preferences`, "Rankings and choices".
+# Read more in the user guide: :doc:`/how_to/rankings`, "Rankings and choices".
