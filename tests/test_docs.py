@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -98,3 +99,14 @@ def test_the_tests_of_a_guarantee_exist(page: str):
     named = re.findall(r"`(test_\w+)`", (ROOT / page).read_text(encoding="utf-8"))
     assert len(named) > 5
     assert not [name for name in named if f"def {name}(" not in sources]
+
+
+def test_the_page_of_supported_versions_agrees_with_the_project():
+    page = (ROOT / "docs/reference/support.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    libraries = re.findall(r"^\| `([\w-]+)` \| (\S+) \|$", page, re.MULTILINE)
+    assert len(libraries) > 5
+    assert {f"{name}>={version}" for name, version in libraries} <= set(project["dependencies"])
+    pythons = re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)
+    classifiers = [entry.rpartition(":: ")[2] for entry in project["classifiers"]]
+    assert pythons == [version for version in classifiers if version.startswith("3.")]
