@@ -190,7 +190,9 @@ def _joined(found: list[Indices]) -> Indices:
 def _random_rows(question: Question, num: int) -> Float[np.ndarray, "num d"]:
     """Draw points where the indices need the function: with independent players, or rows."""
     if question.value_function is None:
-        return draw_product(question.rows, question.players, num, question.generator)
+        return draw_product(
+            question.rows, question.players, question.generator.random((num, question.players.num_players))
+        )
     return question.generator.permutation(question.rows)[:num]
 
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import qmc
 
 from kpp.games.toolkit import Players
 from kpp.runtime.batching import rows_that_fit
@@ -101,34 +102,39 @@ def sampled_indices(
 ) -> tuple[Float[np.ndarray, "3 s g"], Float[np.ndarray, "3 s g"]]:
     """Estimate the indices of functions from pairs of random rows, and their standard errors.
 
+    The pairs are a scrambled Sobol sequence, which fills the space more evenly than independent pairs do. The standard
+    errors are those of independent pairs. So the true errors are smaller: for smooth functions of few features by a
+    factor of 2 to 10.
+
     Args:
         predict: The functions; each pair of rows takes 2 g + 1 predictions.
         rows: The rows whose columns give the law of each player.
         players: The players, g of them.
         num_rows: The number of pairs, at least 2.
-        generator: Draws them.
+        generator: Scrambles the sequence.
 
     Returns:
         The estimates and their standard errors, in units of variance.
     """
+    power = math.ceil(math.log2(num_rows))
+    sequence = qmc.Sobol(3 * players.num_players, rng=generator).random_base2(power)[:num_rows]
     num_functions = len(predict(rows[:1]))
     size = rows_that_fit(num_rows, (2 * players.num_players + 1) * num_functions, _MAX_VALUES)
     sums = squares = np.zeros((3, num_functions, players.num_players))
     for start in range(0, num_rows, size):
-        terms = _terms(predict, rows, players, min(size, num_rows - start), generator)
+        terms = _terms(predict, rows, players, sequence[start : start + size])
         sums, squares = sums + terms.sum(axis=-1), squares + (terms**2).sum(axis=-1)
     means = sums / num_rows
     variances = np.maximum(squares / num_rows - means**2, 0.0) / (num_rows - 1)
     return means, np.sqrt(variances)
 
 
-def _terms(
-    predict: Predict, rows: np.ndarray, players: Players, num: int, generator: np.random.Generator
-) -> Float[np.ndarray, "3 s g k"]:
-    """Return for k pairs of rows the terms whose means are the indices."""
-    count = players.num_players
-    first, second = (draw_product(rows, players, num, generator) for _ in range(2))
-    ranks = generator.permuted(np.tile(np.arange(count), (num, 1)), axis=1)
+def _terms(predict: Predict, rows: np.ndarray, players: Players, uniform: np.ndarray) -> Float[np.ndarray, "3 s g k"]:
+    """Return for k pairs of rows the terms whose means are the indices, from uniform numbers (k, 3 g)."""
+    count, num = players.num_players, len(uniform)
+    *pairs, order = np.split(uniform, 3, axis=1)
+    first, second = (draw_product(rows, players, part) for part in pairs)
+    ranks = order.argsort(axis=1).argsort(axis=1)
     chain = ranks < np.arange(1, count + 1)[:, None, None]
     single = np.broadcast_to(np.eye(count, dtype=bool)[:, None], chain.shape)
     masks = np.concatenate([chain, single])[:, :, players.membership]
@@ -143,8 +149,15 @@ def _terms(
 
 
 def draw_product(
-    rows: Float[np.ndarray, "m d"], players: Players, num: int, generator: np.random.Generator
-) -> Float[np.ndarray, "num d"]:
-    """Draw rows whose players are independent."""
-    places = generator.integers(len(rows), size=(num, players.num_players))
-    return rows[places[:, players.membership], np.arange(rows.shape[1])]
+    rows: Float[np.ndarray, "m d"], players: Players, uniform: Float[np.ndarray, "k g"]
+) -> Float[np.ndarray, "k d"]:
+    """Return rows whose players are independent: the quantiles of each player at uniform numbers.
+
+    A player of several features takes them from one row; its rows are in the order of its first feature.
+    """
+    places = (uniform * len(rows)).astype(int)
+    drawn = np.empty((len(uniform), rows.shape[1]))
+    for group, place in zip(players.groups, places.T, strict=True):
+        columns = rows[:, list(group)]
+        drawn[:, list(group)] = columns[np.lexsort(columns.T[::-1])[place]]
+    return drawn

@@ -91,8 +91,8 @@ def sensitivity(
         num_draws: The smallest number of draws of functions for a Gaussian process, and the largest number of draws of
             the hyperparameters. Of these at least 8 are taken at even distances, and more as long as this takes some
             seconds.
-        num_rows: The number of pairs of rows that are sampled where nothing exact applies. The attribute
-            ``standard_error`` of each measure has the errors.
+        num_rows: The number of pairs of rows, of a scrambled Sobol sequence, where nothing exact applies. The attribute
+            ``standard_error`` of each measure has the standard errors of as many independent pairs, which are larger.
         rng_key: A JAX random key; by default ``jax.random.key(0)``.
         progress: Whether to show a progress bar.
 
