@@ -66,7 +66,7 @@ def verdict_row(key: str, paper: dict[str, Any], verdicts: list[str], items: lis
 def paper_page(key: str, found: dict[str, Any], results: dict[str, Any], old: list[str]) -> str:
     """Return the page of a paper: a row for each of its items, and a section for each experiment."""
     paper = found["papers"][key]
-    rows = [item_row(item, results) for item in found["items"] if item["paper"] == key]
+    rows = [item_row(item, found["experiments"], results) for item in found["items"] if item["paper"] == key]
     parts = [f"# {paper['title']}", paper["citation"].strip(), table(HEAD, rows)]
     for name, experiment in found["experiments"].items():
         if experiment["paper"] == key:
@@ -74,13 +74,15 @@ def paper_page(key: str, found: dict[str, Any], results: dict[str, Any], old: li
     return "\n\n".join(parts) + "\n"
 
 
-def item_row(item: dict[str, Any], results: dict[str, Any]) -> list[str]:
+def item_row(item: dict[str, Any], experiments: dict[str, Any], results: dict[str, Any]) -> list[str]:
     """Return the row of a table or figure of a paper."""
     name = item.get("experiment")
     verdict = f"**{item['verdict']}**" + (f": {item['why']}" if "why" in item else "")
     if name is None:
         return [item["item"], item["claim"], "", item.get("published", ""), verdict]
-    numbers = f"[numbers](#{name})" if name in results else f"no run is stored; see [the command](#{name})"
+    place = experiments[name]["paper"]
+    link = ("" if place == item["paper"] else file_name(place)) + f"#{name}"
+    numbers = f"[numbers]({link})" if name in results else f"no run is stored; see [the command]({link})"
     ours, published = shown(item["shows"], results[name]) if "shows" in item and name in results else ("", "")
     theirs = item.get("published", published)
     return [item["item"], item["claim"], "<br>".join(filter(None, [ours, numbers])), theirs, verdict]
