@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,17 @@ PLACES = ("", "models", "plugins", "examples/reproduce", "examples/benchmarks")
 
 
 def provenance(script: Path) -> dict[str, Any]:
-    """Return what a result keeps of its code: the commit, and whether files differ from it, and the digest."""
-    return {"commit": commit(), "code": digest(script)}
+    """Return what a result keeps of its code: the commit and the digest."""
+    return {"commit": commit(used_files(script)), "code": digest(script)}
 
 
-def commit() -> str | None:
-    """Return the short name of the commit, with "+" if its code was changed since, or None outside of git."""
+def commit(files: Iterable[Path]) -> str | None:
+    """Return the short name of the commit, with "+" if a file was changed since, or None outside of git."""
     git = ["git", "-C", str(ROOT)]
     found = subprocess.run([*git, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True)
     if found.returncode:
         return None
-    code = ["kpp", "models", "plugins", "examples/*.py"]
-    changed = subprocess.run([*git, "status", "--porcelain", "--", *code], capture_output=True, text=True)
+    changed = subprocess.run([*git, "status", "--porcelain", "--", *files], capture_output=True, text=True)
     return found.stdout.strip() + "+" * bool(changed.stdout)
 
 

@@ -39,14 +39,14 @@ def run(name: str, data: Path | None = None, *, quick: bool = False) -> dict[str
     """
     experiment = read_list()["experiments"][name]
     words = arguments(experiment, data, quick)
-    start = time.perf_counter()
+    origin, start = ages.provenance(script(experiment)), time.perf_counter()
     found = call(experiment["script"], words)
     return {
         "name": name,
         "command": command(experiment, arguments(experiment, None, quick)),
         "quick": quick,
         "date": date.today().isoformat(),
-        **ages.provenance(script(experiment)),
+        **origin,
         "seconds": round(time.perf_counter() - start, 1),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),  # kB on Linux
         "stack": {"python": python_version(), **{package: version(package) for package in STACK}},

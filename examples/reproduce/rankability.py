@@ -2,8 +2,8 @@
 
     python examples/reproduce/rankability.py [--game ITEMS MATCHES ...] [--seeds 5] [--small]
 
-(Thesis of Chau, 2023, chapters 6 and 7.) For tables of items (with a column ID) and matches (winner and loser), and for the
-simulated game of clusters, the script prints the numbers of items, of pairs that met and of cycles of three; SpecR,
+(Thesis of Chau, 2023, chapters 6 and 7.) For tables of items (with a column ID) and matches (winner and loser), and for
+the simulated game of clusters, the script prints the numbers of items, of pairs that met and of cycles of three; SpecR,
 which is 1 for a complete ranking and 0 without matches; and C_avg, the mean clustering coefficient of the graph of
 matches. Many pairs that never met make SpecR small, also in a game with a ranking.
 """

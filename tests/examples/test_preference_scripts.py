@@ -44,6 +44,11 @@ def rankability(load_script, shap):
     return load_script("reproduce/rankability.py")
 
 
+@pytest.fixture(scope="module")
+def concatenation(load_script, shap):
+    return load_script("reproduce/pref_shap_concatenation.py")
+
+
 def count_circles(wins):
     n = len(wins)
     return sum(wins[i, j] and wins[j, k] and wins[k, i] for i in range(n) for j in range(n) for k in range(n)) / 3
@@ -169,6 +174,13 @@ def test_pair_gp_has_the_mode_of_gpgp(simulation):
     expected = general[0].predictive({}, general[1], asked)["mean"]
     found = mirrored[0].predictive({}, mirrored[1], asked.reshape(5, 4))["mean"]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_naive_concatenation_has_two_values_per_feature(concatenation, tmp_path):
+    table = concatenation.main.callback(1, 3, True, tmp_path)["sizes"]
+    assert (table["distance"] > 0).all() and (table["distance"] <= table["left"] + table["right"] + 1e-12).all()
+    assert (tmp_path / "pref_shap_concatenation.png").exists()
 
 
 @pytest.mark.slow
