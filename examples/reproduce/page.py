@@ -59,7 +59,7 @@ def index(found: dict[str, Any], results: dict[str, Any], old: list[str]) -> str
 def verdict_row(key: str, paper: dict[str, Any], verdicts: list[str], items: list[dict[str, Any]]) -> list[str]:
     """Return the items of a paper by their verdicts."""
     named = [(item["verdict"], item["item"]) for item in items if item["paper"] == key]
-    cells = ["; ".join(name for verdict, name in named if verdict == wanted) for wanted in verdicts]
+    cells = ["<br>".join(name for verdict, name in named if verdict == wanted) for wanted in verdicts]
     return [f"[{paper['title']}]({file_name(key)})", *cells]
 
 
