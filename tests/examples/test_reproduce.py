@@ -58,7 +58,7 @@ def test_the_pages_are_those_of_the_stored_results(page, rendered):
 def test_a_page_is_short_and_its_numbers_have_names(page, rendered, listed, experiments):
     assert all(len(text.split()) <= 2500 for text in rendered.values())
     for item in listed["items"]:
-        if "shows" in item:
+        if "shows" in item and item["verdict"] != "not run":
             ours, _ = page.shown(item["shows"], experiments.read(item["experiment"]))
             names = [re.sub(r" \S+( ± \S+)?$", "", line) for line in ours.split("<br>")]
             assert len(set(names)) == len(names), item["item"]
