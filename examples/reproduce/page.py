@@ -14,7 +14,7 @@ PAGES = FOLDER.parents[1] / "docs" / "reproducibility"
 HEAD = ("item", "claim of the paper", "ours", "published", "verdict")
 VERDICTS = ("done", "done, and better", "differs", "not run", "not in this repository", "no result")
 # A longer table is read in the file of the result: the row of an item has the numbers that the claim is about.
-LONGEST = 16
+LONGEST = 10
 
 
 def render() -> dict[str, str]:
