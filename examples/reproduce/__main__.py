@@ -1,4 +1,4 @@
-"""Run the experiments of the papers, and write the page of their results.
+"""Run the experiments of the papers, and write the pages of their results.
 
     python -m examples.reproduce --list
     python -m examples.reproduce NAME ... [--quick] [--data FOLDER] [--results FOLDER]
@@ -6,8 +6,8 @@
     python -m examples.reproduce --page
 
 Each experiment runs in a process of its own, so that its time and its peak memory are its own. Its result goes to
-`examples/reproduce/results/NAME.json`; results of quick runs go to `build/reproduce`, and are no part of the page.
-`--page` writes `docs/reproducibility.md` from the stored results; a full run does so, too.
+`examples/reproduce/results/NAME.json`; results of quick runs go to `build/reproduce`, and are no part of the pages.
+`--page` writes `docs/reproducibility/` from the stored results; a full run does so, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run_each(names: list[str], options: list[str]) -> list[str]:
 @click.option("--list", "listed", is_flag=True, help="Print the names of the experiments.")
 @click.option("--all", "every", is_flag=True, help="Run all experiments.")
 @click.option("--quick", is_flag=True, help="Run the quick versions.")
-@click.option("--page", "paged", is_flag=True, help="Write the page.")
+@click.option("--page", "paged", is_flag=True, help="Write the pages.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False, exists=True), help="The folder of the data.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="The folder of the results.")
 def main(

@@ -48,10 +48,11 @@ CLAIMS = {
 
 
 def places(problem: Problem, grid: np.ndarray) -> dict[str, np.ndarray]:
-    """Divide treatments into three regions: x and y observed, y not observed, x rarely observed."""
+    """Divide treatments into four regions: x common or rare in D1, and y = f(x) seen or not seen in D2."""
     unseen = grid * np.cos(np.pi * grid) < problem.mediators[0] - 0.3
     rare = np.abs(grid) > 5.0  # two standard deviations
-    return {"seen": ~unseen & ~rare, "y not seen": unseen & ~rare, "x rare": rare}
+    names = ("x common, y seen", "x common, y unseen", "x rare, y seen", "x rare, y unseen")
+    return dict(zip(names, (~rare & ~unseen, ~rare & unseen, rare & ~unseen, rare & unseen), strict=True))
 
 
 def estimate(

@@ -60,6 +60,7 @@ class Settings:
     lengthscales: tuple[float, float]  # of children and spouses
     ridge: float
     forest: Mapping[str, int]
+    regularization: float = REGULARIZATION
 
     def collider_ridge(self, sample: Sample, projection: str, ridge: float | None = None) -> ColliderRidge:
         """Return KRR (projection "none"), P-KRR ("function") or H_P-KRR ("space") with the product kernel (r + 1) l."""
@@ -68,7 +69,7 @@ class Settings:
         return ColliderRidge(
             children,
             spouses,
-            REGULARIZATION,
+            self.regularization,
             total / len(sample.rows),
             children=sample.children,
             spouses=sample.spouses,

@@ -15,6 +15,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
+import ages
 import pandas as pd
 from scipy.stats import wilcoxon
 
@@ -38,18 +39,24 @@ def run(name: str, data: Path | None = None, *, quick: bool = False) -> dict[str
     """
     experiment = read_list()["experiments"][name]
     words = arguments(experiment, data, quick)
-    start = time.perf_counter()
+    origin, start = ages.provenance(script(experiment)), time.perf_counter()
     found = call(experiment["script"], words)
     return {
         "name": name,
         "command": command(experiment, arguments(experiment, None, quick)),
         "quick": quick,
         "date": date.today().isoformat(),
+        **origin,
         "seconds": round(time.perf_counter() - start, 1),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),  # kB on Linux
         "stack": {"python": python_version(), **{package: version(package) for package in STACK}},
         "tables": summaries(experiment["tables"], found),
     }
+
+
+def script(experiment: dict[str, Any]) -> Path:
+    """Return the path of the script of an experiment."""
+    return FOLDER.parent / experiment.get("folder", "reproduce") / f"{experiment['script']}.py"
 
 
 def arguments(experiment: dict[str, Any], data: Path | None, quick: bool) -> list[str]:
@@ -63,8 +70,7 @@ def arguments(experiment: dict[str, Any], data: Path | None, quick: bool) -> lis
 def command(experiment: dict[str, Any], words: list[str]) -> str:
     """Return the command line of a script."""
     quoted = [word if re.fullmatch(r"[\w.,=/-]+", word) else f'"{word}"' for word in words]
-    folder = experiment.get("folder", "reproduce")
-    return " ".join([f"python examples/{folder}/{experiment['script']}.py", *quoted])
+    return " ".join([f"python {script(experiment).relative_to(ages.ROOT)}", *quoted])
 
 
 def call(script: str, words: list[str]) -> dict[str, pd.DataFrame]:

@@ -1,13 +1,14 @@
 """Prediction of held-out matches, for preferences with and without a ranking (GPGP, section 4.1 and figure 2).
 
-    python examples/reproduce/gpgp_simulation.py [--runs 20] [--states 1,2,5] [--fractions 0.1,...] [--small]
-        [--output FOLDER]
+    python examples/reproduce/gpgp_simulation.py [--runs 20] [--states 1,2,5] [--fractions 0.1,...]
+        [--methods GPGP,GPGP+c,...] [--small] [--output FOLDER]
 
 (Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022.) Thirty players have a
 latent state each and five features, normal about the state. For each unordered pair of states a utility r(x) = sum_j
 alpha_j k(x, x_j), with alpha standard normal and k = RBF(1), decides the matches between players of these states: with
 one state there is a ranking, with more there is none. A fraction of the 435 pairs is observed, each once, and split 70
-to 30. GPGP, PGP and PAIR-GP choose lengthscale and variance on the same grid by the evidence. PAIR-LOGREG and PAIR-GP
+to 30. GPGP, PGP and PAIR-GP choose lengthscale and variance on the same grid by the evidence; GPGP+c, the general model
+with the kernel k + c, which contains a utility, also chooses c. PAIR-LOGREG and PAIR-GP
 use the concatenated features of both items, in both orders, and their probabilities are averaged over the orders.
 
 PAIR-GP has the posterior mode of GPGP with the same hyperparameters: from mirrored labels only the skew-symmetric part
@@ -40,7 +41,7 @@ from kpp.kernels import RBF
 from kpp.preferences import Matches
 from kpp_models import GPGP, PGP, GPClassification
 
-METHODS = ("GPGP", "PGP", "PAIR-GP", "PAIR-LOGREG")
+METHODS = ("GPGP", "PGP", "PAIR-GP", "PAIR-LOGREG")  # the published ones
 NUM_PLAYERS, NUM_FEATURES = 30, 5
 
 
@@ -79,10 +80,14 @@ def candidates(name: str, small: bool = False) -> Any:
     lengthscales = np.geomspace(0.5, 8.0, 3 if small else 9)
     models = {
         "GPGP": lambda lengthscale, variance: GPGP(RBF(lengthscale, variance=np.sqrt(variance))),
+        "GPGP+c": lambda lengthscale, variance, c: GPGP(RBF(lengthscale, variance=np.sqrt(variance)) + c),
         "PGP": lambda lengthscale, variance: PGP(RBF(lengthscale, variance=variance)),
         "PAIR-GP": lambda lengthscale, variance: GPClassification(RBF(lengthscale, variance=variance)),
     }
-    return stack([models[name](*values) for values in grid(lengthscales, [4.0] if small else [1.0, 4.0, 16.0, 64.0])])
+    axes = [lengthscales, [4.0] if small else [1.0, 4.0, 16.0, 64.0]]
+    if name == "GPGP+c":
+        axes.append([1.0, 8.0, 64.0])
+    return stack([models[name](*values) for values in grid(*axes)])
 
 
 def predict(name: str, train: tuple[np.ndarray, np.ndarray], test: np.ndarray, models: Any) -> np.ndarray:
@@ -112,7 +117,7 @@ def run(seed: int, num_states: int, fraction: float, models: dict[str, Any]) -> 
             "method": name,
             **scores(predict(name, (points[:size], y[:size]), points[size:], models[name]), y[size:]),
         }
-        for name in METHODS
+        for name in models
     ]
 
 
@@ -120,10 +125,11 @@ def print_accuracies(table: pd.DataFrame) -> None:
     """Print accuracies by states, fraction and method."""
     for num_states, part in table.groupby("states"):
         click.echo(f"\nAccuracy with L = {num_states}: mean +- standard deviation over {part['run'].nunique()} runs")
-        click.echo(f"{'pairs seen':>12}" + "".join(f"{name:>16}" for name in METHODS))
+        methods = part["method"].unique()
+        click.echo(f"{'pairs seen':>12}" + "".join(f"{name:>16}" for name in methods))
         for fraction, rows in part.groupby("fraction"):
             by = rows.groupby("method")["accuracy"]
-            cells = [f"{by.mean()[name]:.3f} +- {by.std(ddof=1)[name]:.3f}" for name in METHODS]
+            cells = [f"{by.mean()[name]:.3f} +- {by.std(ddof=1)[name]:.3f}" for name in methods]
             click.echo(f"{fraction:>12.0%}" + "".join(f"{cell:>16}" for cell in cells))
 
 
@@ -135,7 +141,7 @@ def print_paired(table: pd.DataFrame) -> None:
     click.echo("GPGP is not better, by the paired signed-rank test over runs")
     for num_states, part in table.groupby("states"):
         wide = part.pivot_table(index="run", columns="method", values="accuracy")
-        for name in METHODS[1:]:
+        for name in wide.columns.drop("GPGP"):
             gap = wide["GPGP"] - wide[name]
             p = wilcoxon(gap, alternative="greater").pvalue if (gap != 0).any() else 1.0
             error = gap.std(ddof=1) / np.sqrt(len(gap))
@@ -149,7 +155,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     counts = sorted(table["states"].unique())
     figure, axes = plt.subplots(1, len(counts), figsize=(4 * len(counts), 3.5), squeeze=False, sharey=True)
     for axis, num_states in zip(axes[0], counts, strict=True):
-        for name in METHODS:
+        for name in table["method"].unique():
             rows = table.loc[(table["states"] == num_states) & (table["method"] == name)]
             by = rows.groupby("fraction")["accuracy"]
             axis.errorbar(by.mean().index, by.mean(), by.std(ddof=1), label=name, capsize=2)
@@ -170,15 +176,18 @@ def numbers(text: str) -> list[float]:
 @click.option("--runs", default=20, show_default=True)
 @click.option("--states", default="1,2,5", show_default=True)
 @click.option("--fractions", default="0.1,0.2,0.4,0.6,0.8,1.0", show_default=True)
+@click.option("--methods", default=",".join(METHODS), show_default=True, help="GPGP and others, also GPGP+c.")
 @click.option("--small", is_flag=True, help="Three runs of L = 1 and 5 with a fifth of the pairs, and a small grid.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Folder for scores and figure.")
-def main(runs: int, states: str, fractions: str, small: bool, output: Path | None) -> dict[str, pd.DataFrame]:
+def main(
+    runs: int, states: str, fractions: str, methods: str, small: bool, output: Path | None
+) -> dict[str, pd.DataFrame]:
     """Run the simulation."""
     jax.config.update("jax_enable_x64", True)
     start = time.perf_counter()
     if small:
         runs, states, fractions = 3, "1,5", "0.2"
-    models = {name: candidates(name, small) for name in METHODS[:3]} | {"PAIR-LOGREG": None}
+    models = {name: None if name == "PAIR-LOGREG" else candidates(name, small) for name in methods.split(",")}
     rows = []
     for fraction in numbers(fractions):
         for num_states in numbers(states):

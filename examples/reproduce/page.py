@@ -1,4 +1,4 @@
-"""Write `docs/reproducibility.md` from `experiments.toml` and the stored results, and from nothing else."""
+"""Write the pages of `docs/reproducibility/` from `experiments.toml` and the stored results, and from nothing else."""
 
 from __future__ import annotations
 
@@ -7,36 +7,82 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import FOLDER, RESULTS, read, read_list
+import ages
+from experiments import FOLDER, RESULTS, read, read_list, script
 
-PAGE = FOLDER.parents[1] / "docs" / "reproducibility.md"
+PAGES = FOLDER.parents[1] / "docs" / "reproducibility"
 HEAD = ("item", "claim of the paper", "ours", "published", "verdict")
+VERDICTS = ("done", "done, and better", "differs", "not run", "not in this repository", "no result")
+# A longer table is read in the file of the result: the row of an item has the numbers that the claim is about.
+LONGEST = 10
 
 
-def render() -> str:
-    """Return the text of the page."""
+def render() -> dict[str, str]:
+    """Return the text of each page by the name of its file: the index, and one page per paper."""
     found = read_list()
     results = {name: read(name) for name in found["experiments"] if (RESULTS / f"{name}.json").exists()}
-    parts = [found["intro"].strip()]
-    for key, paper in found["papers"].items():
-        items = [item for item in found["items"] if item["paper"] == key]
-        rows = [item_row(item, results) for item in items]
-        parts += [f"## {paper['title']}", paper["citation"].strip(), table(HEAD, rows)]
-        parts += [
-            section(name, experiment, results.get(name))
-            for name, experiment in found["experiments"].items()
-            if experiment["paper"] == key
-        ]
+    old = [name for name, result in results.items() if is_old(found["experiments"][name], result)]
+    pages = {"index.md": index(found, results, old)}
+    return pages | {file_name(key): paper_page(key, found, results, old) for key in found["papers"]}
+
+
+def is_old(experiment: dict[str, Any], result: dict[str, Any]) -> bool:
+    """Return whether the code of an experiment has changed since its result was made."""
+    return bool(result["code"] != ages.digest(script(experiment)))
+
+
+def file_name(paper: str) -> str:
+    """Return the name of the page of a paper."""
+    return f"{paper.replace('-', '_')}.md"
+
+
+def index(found: dict[str, Any], results: dict[str, Any], old: list[str]) -> str:
+    """Return the page of all papers: the verdicts, and which results are older than their code."""
+    used = [verdict for verdict in VERDICTS if any(item["verdict"] == verdict for item in found["items"])]
+    rows = [verdict_row(key, paper, used, found["items"]) for key, paper in found["papers"].items()]
+    rows.append(["all", *(str(sum(item["verdict"] == verdict for item in found["items"])) for verdict in used)])
+    papers = {name: experiment["paper"] for name, experiment in found["experiments"].items()}
+    links = ", ".join(f"[{name}]({file_name(papers[name])}#{name})" for name in old)
+    age = f"{len(old)} of {len(results)} results are older than their code" + (f": {links}." if old else ".")
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *map(file_name, found["papers"]), "```"])
+    parts = [
+        found["intro"].strip(),
+        "## Verdicts",
+        table(["paper", *used], rows),
+        "## Age of the results",
+        age,
+        toctree,
+    ]
     return "\n\n".join(parts) + "\n"
 
 
-def item_row(item: dict[str, Any], results: dict[str, Any]) -> list[str]:
+def verdict_row(key: str, paper: dict[str, Any], verdicts: list[str], items: list[dict[str, Any]]) -> list[str]:
+    """Return the items of a paper by their verdicts."""
+    named = [(item["verdict"], item["item"]) for item in items if item["paper"] == key]
+    cells = ["<br>".join(name for verdict, name in named if verdict == wanted) for wanted in verdicts]
+    return [f"[{paper['title']}]({file_name(key)})", *cells]
+
+
+def paper_page(key: str, found: dict[str, Any], results: dict[str, Any], old: list[str]) -> str:
+    """Return the page of a paper: a row for each of its items, and a section for each experiment."""
+    paper = found["papers"][key]
+    rows = [item_row(item, found["experiments"], results) for item in found["items"] if item["paper"] == key]
+    parts = [f"# {paper['title']}", paper["citation"].strip(), table(HEAD, rows)]
+    for name, experiment in found["experiments"].items():
+        if experiment["paper"] == key:
+            parts.append(section(name, experiment, results.get(name), name in old))
+    return "\n\n".join(parts) + "\n"
+
+
+def item_row(item: dict[str, Any], experiments: dict[str, Any], results: dict[str, Any]) -> list[str]:
     """Return the row of a table or figure of a paper."""
     name = item.get("experiment")
     verdict = f"**{item['verdict']}**" + (f": {item['why']}" if "why" in item else "")
     if name is None:
         return [item["item"], item["claim"], "", item.get("published", ""), verdict]
-    numbers = f"[numbers](#{name})" if name in results else f"no run is stored; see [the command](#{name})"
+    place = experiments[name]["paper"]
+    link = ("" if place == item["paper"] else file_name(place)) + f"#{name}"
+    numbers = f"[numbers]({link})" if name in results else f"no run is stored; see [the command]({link})"
     ours, published = shown(item["shows"], results[name]) if "shows" in item and name in results else ("", "")
     theirs = item.get("published", published)
     return [item["item"], item["claim"], "<br>".join(filter(None, [ours, numbers])), theirs, verdict]
@@ -46,8 +92,8 @@ def shown(wanted: dict[str, Any], result: dict[str, Any]) -> tuple[str, str]:
     """Return the numbers of a result that an item names, ours and the published ones, one per line.
 
     Args:
-        wanted: `table`, `values`, the `label` column, and `where`, the value of other columns or a list
-            of values.
+        wanted: `table`, `values`, `label`, a column or a list of them, and `where`, the value of other columns or a
+            list of values.
         result: A stored result.
     """
     tables = [found for found in result["tables"] if found["table"] == wanted["table"]]
@@ -65,31 +111,37 @@ def shown(wanted: dict[str, Any], result: dict[str, Any]) -> tuple[str, str]:
 
 
 def labels(row: dict[str, Any], wanted: dict[str, Any], value: str) -> list[str]:
-    """Return what a number is called: the row's label, with the name of its column if it is a number, and the value."""
-    column = wanted.get("label")
-    of_row = [] if column is None else [row[column] if isinstance(row[column], str) else f"{column} {row[column]:g}"]
+    """Return what a number is called: the labels of its row, numbers with the name of their column, and the value."""
+    columns = wanted.get("label", [])
+    columns = [columns] if isinstance(columns, str) else columns
+    of_row = [row[column] if isinstance(row[column], str) else f"{column} {row[column]:g}" for column in columns]
     return of_row + [value] * (len(wanted["values"]) > 1)
 
 
-def section(name: str, experiment: dict[str, Any], result: dict[str, Any] | None) -> str:
-    """Return the section of an experiment: how it was run, why it differs, and all its numbers."""
-    parts = [f"### {name}", experiment["about"].strip()]
+def section(name: str, experiment: dict[str, Any], result: dict[str, Any] | None, old: bool) -> str:
+    """Return the section of an experiment: how it was run, why it differs, and its numbers."""
+    parts = [f"## {name}", experiment["about"].strip()]
     if result is None:
         return "\n\n".join([*parts, f"No full run is stored. Run it by `python -m examples.reproduce {name}`."])
-    parts.append(provenance(result))
+    parts.append(provenance(result, old))
+    file = f"[{name}.json](../../examples/reproduce/results/{name}.json)"
     for found in result["tables"]:
-        parts += [found["title"] + ":", number_table(found)]
+        if len(found["rows"]) <= LONGEST:
+            parts += [found["title"] + ":", number_table(found)]
+        else:
+            parts.append(f"{found['title']}: {len(found['rows'])} rows in {file}.")
     return "\n\n".join(parts)
 
 
-def provenance(result: dict[str, Any]) -> str:
-    """Return by which command, when, with which versions, in what time and memory a result was made."""
+def provenance(result: dict[str, Any], old: bool) -> str:
+    """Return the command, date, commit, versions, time and memory of a result, and whether its code has changed."""
     cost = []
     if result.get("seconds") is not None:
         cost = [f"{result['seconds']:.0f} s", f"peak memory {result['peak_mb'] / 1000:.1f} GB"]
     stack = ", ".join(f"{package} {number}" for package, number in result.get("stack", {}).items())
-    words = [result["date"], *cost, stack]
+    words = [result["date"], f"commit {result['commit']}" if result["commit"] else "", *cost, stack]
     text = f"`{result['command']}`\n({'; '.join(word for word in words if word)})"
+    text += "\n\n**Older than its code**, which has changed since this run." * old
     return text + (f"\n\n{result['source']}" if "source" in result else "")
 
 
@@ -121,6 +173,8 @@ def table(head: Sequence[str], rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def write(path: Path = PAGE) -> None:
-    """Write the page."""
-    path.write_text(render(), encoding="utf-8")
+def write(folder: Path = PAGES) -> None:
+    """Write the pages."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in render().items():
+        (folder / name).write_text(text, encoding="utf-8")

@@ -32,6 +32,7 @@ def load_script(root: Path) -> Iterator[Callable[[str], ModuleType]]:
         spec.loader.exec_module(module)
         return module
 
+    load("reproduce/ages.py")  # which the next one imports
     experiments = load("reproduce/experiments.py")
 
     def load_and_check(name: str) -> ModuleType:

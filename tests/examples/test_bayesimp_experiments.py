@@ -101,7 +101,9 @@ def test_calibration_errors(ablation):
 def test_places_are_where_something_was_not_seen(ablation, models):
     grid = np.linspace(-6.0, 6.0, 121)
     found = ablation.places(models.ablation(), grid)
-    assert found["y not seen"][np.argmin(np.abs(grid + 4.0))] and found["seen"][60] and found["x rare"][0]
+    at = {name: grid[region] for name, region in found.items()}
+    assert -4.0 in at["x common, y unseen"].round(9) and 0.0 in at["x common, y seen"].round(9)
+    assert 6.0 in at["x rare, y seen"].round(9) and -6.0 in at["x rare, y unseen"].round(9)
     np.testing.assert_array_equal(sum(region.astype(int) for region in found.values()), 1)
 
 

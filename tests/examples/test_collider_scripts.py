@@ -22,6 +22,11 @@ def simulation(load_script, methods):
 
 
 @pytest.fixture(scope="module")
+def tuned(load_script, simulation):
+    return load_script("reproduce/collider_tuned.py")
+
+
+@pytest.fixture(scope="module")
 def aerosol(load_script, methods):
     return load_script("reproduce/aerosol.py")
 
@@ -243,6 +248,17 @@ def test_the_simulation_runs_to_its_tables_and_figures(simulation, tmp_path):
     base = ridges.loc[ridges["ridge"] == 1.0].set_index("seed")[["P-KRR", "H_P-KRR"]]
     np.testing.assert_allclose(base, errors.set_index("seed").loc[base.index, base.columns], rtol=1e-9)
     assert (tmp_path / "simulation.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_hyperparameters_are_tuned_on_other_data(tuned):
+    seeds = [
+        tuned.Seed(number, tuned.Process.standardised(), tuned.START, tuned.SMALL) for number in tuned.TUNED_ON[:1]
+    ]
+    candidates = tuned.varied(tuned.START, lengthscales=[(8.0, 2.0), (0.01, 0.01)], regularization=[1e-3])
+    assert tuned.choose(tuned.ridge("none"), candidates, seeds) is candidates[0]  # the other one predicts 0
+    errors = tuned.main.main(["--small"], standalone_mode=False)["errors"]
+    assert errors.shape == (2, 9) and (errors[["RF", "P-RF", "KRR", "P-KRR", "H_P-KRR"]] < 1.0).all(axis=None)
 
 
 @pytest.mark.slow

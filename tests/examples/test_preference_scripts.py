@@ -39,6 +39,16 @@ def shap(load_script):
     return load_script("reproduce/pref_shap_synthetic.py")
 
 
+@pytest.fixture(scope="module")
+def rankability(load_script, shap):
+    return load_script("reproduce/rankability.py")
+
+
+@pytest.fixture(scope="module")
+def concatenation(load_script, shap):
+    return load_script("reproduce/pref_shap_concatenation.py")
+
+
 def count_circles(wins):
     n = len(wins)
     return sum(wins[i, j] and wins[j, k] and wins[k, i] for i in range(n) for j in range(n) for k in range(n)) / 3
@@ -127,6 +137,20 @@ def test_draws_have_the_covariance_of_the_general_kernel(shap):
     np.testing.assert_allclose(found, expected, atol=5 * np.sqrt(2 / 3000))  # five standard errors of a variance of 1
 
 
+def test_a_ranking_is_told_from_a_cycle(rankability, tmp_path):
+    """Three items: all pairs of a ranking, and a cycle of three, whose out-degrees are all 1 (spectrum by hand)."""
+    pd.DataFrame({"ID": ["a", "b", "c"], "x": [0.0, 1.0, 2.0]}).to_csv(tmp_path / "items.csv", index=False)
+    games = {"ranking.csv": ["aab", "bcc"], "cycle.csv": ["abc", "bca"]}
+    options = ["--small"]
+    for name, (winners, losers) in games.items():
+        pd.DataFrame({"winner": list(winners), "loser": list(losers)}).to_csv(tmp_path / name, index=False)
+        options += ["--game", str(tmp_path / "items.csv"), str(tmp_path / name)]
+    table = rankability.main.main(options, standalone_mode=False)["graphs"]
+    assert table["cycles"].tolist()[:2] == [0, 1] and table["C_avg"].tolist()[:2] == [1.0, 1.0]
+    # eig(D - A) is 0 and 3/2 +- i sqrt(3)/2, at a distance of 1 from {0, 1, 2}; so are the degrees.
+    np.testing.assert_allclose(table["SpecR"][:2], [1.0, 0.5], rtol=1e-9)
+
+
 def test_explanations_are_summarised(shap):
     values, differences = np.array([[1.0, 0.5], [-3.0, 0.5]]), np.array([[2.0, 0.0], [-1.0, 1.0]])
     rows = shap.summarise(values, differences, {"seed": 0}, ("a", "b"))
@@ -153,10 +177,17 @@ def test_pair_gp_has_the_mode_of_gpgp(simulation):
 
 
 @pytest.mark.slow
+def test_naive_concatenation_has_two_values_per_feature(concatenation, tmp_path):
+    table = concatenation.main.callback(1, 3, True, tmp_path)["sizes"]
+    assert (table["distance"] > 0).all() and (table["distance"] <= table["left"] + table["right"] + 1e-12).all()
+    assert (tmp_path / "pref_shap_concatenation.png").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words", "table", "rows"),
     [
-        ("simulation", ("Accuracy with L = 1", "Accuracy with L = 5", "PAIR-LOGREG"), "gpgp_simulation.csv", 24),
+        ("simulation", ("Accuracy with L = 1", "Accuracy with L = 5", "PAIR-LOGREG"), "gpgp_simulation.csv", 30),
         ("clusters", ("Right group with L = 2", "groups chosen"), "comparable_clusters.csv", 6),
         ("real", ("SpecR", "Held-out matches", "Reliability of GPGP, k + c"), "preferences_real.csv", 10),
         ("shap", ("clusters, A-B", "ten, all", "context, context", "sessions, all"), "pref_shap_synthetic.csv", 86),
@@ -164,7 +195,9 @@ def test_pair_gp_has_the_mode_of_gpgp(simulation):
 )
 def test_a_small_run_prints_its_tables(request, script, words, table, rows, tmp_path):
     module = request.getfixturevalue(script)
-    result = CliRunner().invoke(module.main, ["--small", "--output", str(tmp_path)], catch_exceptions=False)
+    options = ["--methods", ",".join((*module.METHODS, "GPGP+c"))] if script == "simulation" else []
+    options += ["--small", "--output", str(tmp_path)]
+    result = CliRunner().invoke(module.main, options, catch_exceptions=False)
     for word in words:
         assert word in result.output
     found = pd.read_csv(tmp_path / table)
