@@ -30,7 +30,7 @@ _KERNEL, _VALUE = {"$ref": "#/definitions/kernel"}, {"$ref": "#/definitions/valu
 def study_schema() -> Schema:
     """Return the JSON Schema (draft 7) of study files, for the installed plugins."""
     sections = {name: _section(SECTIONS[name]) for name in ("study", "certificate", "report")}
-    sections["data"] = {"oneOf": [_section(keys, kind=kind) for kind, (keys, _) in KINDS.items()]}
+    sections["data"] = {"oneOf": [_section(keys, kind=kind) for kind, keys in KINDS.items()]}
     models = registry.models()
     sections["model"] = {"oneOf": [_named(name, cls, optional=DECIDED_FIELDS) for name, cls in models.items()]}
     inferences = registry.inferences()
