@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
+from kpp.foundation.wording import listed
 from kpp.inference import Fit
 from kpp_study.report import sentences
 from kpp_study.report.contents import ColumnSummary, DataSummary, ReportContents
@@ -162,8 +163,7 @@ def _column(data: StudyData, index: int) -> ColumnSummary:
     numbers = {"mean": values.mean(), "sd": values.std(), "low": values.min(), "high": values.max()}
     levels = schema.levels.get(name, ())
     counts = [f"{level} ({int((values == code).sum())})" for code, level in enumerate(levels)]
-    shown = ", ".join(counts[:12]) + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")
-    return ColumnSummary(name, **{key: float(value) for key, value in numbers.items()}, levels=shown)
+    return ColumnSummary(name, **{key: float(value) for key, value in numbers.items()}, levels=listed(counts, 12))
 
 
 def _scaled(data: StudyData) -> str:
