@@ -35,30 +35,20 @@ def new() -> None:
 )
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing: take the defaults of all that is not given.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing study file.")
-def study(
-    data: str | None,
-    target: str | None,
-    task: str | None,
-    features: str | None,
-    inference: str | None,
-    output: Path,
-    yes: bool,
-    overwrite: bool,
-) -> None:
+def study(output: Path, yes: bool, overwrite: bool, **answers: str | None) -> None:
     """Write a study file with comments for a table.
 
     DATA is a CSV or Parquet file. In a terminal, the command asks for what is not given. The file runs unchanged by
     `kpp run`; columns that cannot be used are left out, and a comment says why.
     """
-    from kpp_study.scaffold.new_study import StudyAnswers, choose_study, write_study
+    from kpp_study.scaffold.new_study import choose_study, write_study
     from kpp_study.study.dialect import dialect_keys
     from kpp_study.study.errors import StudyError
 
     with in_one_line("new study", StudyError):
         if output.exists() and not overwrite:
             raise StudyError(f"--output: {str(output)!r} exists; add --overwrite to replace it")
-        answers = StudyAnswers(data, target, task, features, inference)
-        choices = choose_study(answers, ask=not yes and is_terminal())
+        choices = choose_study(ask=not yes and is_terminal(), **answers)
         write_study(choices, output)
     click.echo(f"Wrote {output}: {choices.task} of {choices.target!r} on {len(choices.features)} features.")
     for key, value in dialect_keys(choices.dialect).items():

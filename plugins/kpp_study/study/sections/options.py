@@ -14,6 +14,11 @@ def fields_of(cls: Any) -> dict[str, dataclasses.Field]:
     return {field.name: field for field in dataclasses.fields(cls) if field.init}
 
 
+def is_needed(field: dataclasses.Field) -> bool:
+    """Return whether a field has no default."""
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
 def check_options(
     section: str, options: Mapping[str, Any], fields: Mapping[str, dataclasses.Field], also: Iterable[str]
 ) -> None:
