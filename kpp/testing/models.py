@@ -197,11 +197,12 @@ def survives_the_round_trip_through_a_spec(model: AbstractModel, x: object, y: A
 
 def refuses_bad_input(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Invalid data raise a ValueError that names the argument; an integer as the key raises a TypeError."""
-    targets = np.array(y, dtype=float)
+    targets, points = np.array(y, dtype=float), _points(x)
+    wider = np.concatenate([points, points[..., :1]], axis=-1)
     mistakes = [
-        ("infinity in y", "y", lambda: _try_fit(model, x, _with_first_infinite(targets))),
+        ("infinity in y", "y", lambda: _try_fit(model, x, np.append(np.inf, targets[1:]))),
         ("fewer targets than points", "y", lambda: _try_fit(model, x, targets[1:])),
-        ("a column too many to predict at", "x", lambda: _fit(model, x, y).predict(_with_another_column(_points(x)))),
+        ("a column too many to predict at", "x", lambda: _fit(model, x, y).predict(wider)),
     ]
     if not hasattr(x, "points"):
         mistakes += _bad_points(model, np.array(x, float), targets)
@@ -227,16 +228,6 @@ LAWS = laws_in(globals())
 def _points(x: object) -> np.ndarray:
     """Return the points to which a model is fitted: a table, or the points of an object such as bags."""
     return np.asarray(getattr(x, "points", x), dtype=float)
-
-
-def _with_another_column(points: np.ndarray) -> np.ndarray:
-    return np.concatenate([points, points[..., :1]], axis=-1)
-
-
-def _with_first_infinite(targets: np.ndarray) -> np.ndarray:
-    changed = np.array(targets, dtype=float)
-    changed[0] = np.inf
-    return changed
 
 
 def _try_fit(model: AbstractModel, x: object, y: AnyArray) -> Any:
