@@ -31,6 +31,7 @@ from tqdm import tqdm
 
 from kpp.api import read, without_progress
 from kpp.calibration import simulate
+from kpp.calibration.certifiable import WHOLE, check_certifiable
 from kpp.data.tables import Schema
 from kpp.explanations.toolkit import fit_of
 from kpp.foundation.arguments import guard_exports
@@ -40,7 +41,7 @@ from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import AbstractGPModel, GaussianLikelihood, condition_on_values
 from kpp.gp.toolkit import draw_gaussian, draw_joint, held_out_law, moments_in_blocks, prior_factor
-from kpp.inference import AbstractModel, Fit
+from kpp.inference import Fit
 from kpp.lazy.tasks import map_numbers
 from kpp.linalg import solve_lower
 from kpp.priors import prior_sites
@@ -49,8 +50,6 @@ from kpp.runtime.threads import alone_in_thread, num_cores
 from kpp.storage import arviz_data
 from kpp.typing import RngKey
 
-#: The attribute ``uncertainty`` of explanations whose draws are those of the whole law of the function.
-WHOLE = ("full", "function only")
 _LOGGER = logging.getLogger("kpp")
 _TOLERANCE = 0.03  # what is allowed beyond two standard errors
 _PRIOR, _PRIOR_DRAWS = 0.99, 4000  # the probability of the intervals of priors, found from so many draws
@@ -376,20 +375,6 @@ def _without_warnings() -> Iterator[None]:
         yield
     finally:
         _LOGGER.setLevel(level)
-
-
-def check_certifiable(model: AbstractModel, data: dict[str, Any], schema: Schema | None) -> None:
-    """Raise TypeError if a model of some data is none that `certify` takes."""
-    if (
-        not model.observes_points
-        or not model.has_function_posterior
-        or schema is None
-        or getattr(data.get("x"), "ndim", 0) != 2
-    ):
-        raise TypeError(
-            "a certificate needs a Gaussian process of one function of the rows of a table, such as "
-            f"kpp_models.GPRegression and kpp_models.GPClassification, got {type(model).__name__}"
-        )
 
 
 def _quiet(inference: Any) -> Any:

@@ -13,7 +13,7 @@ import scipy.special
 import xarray as xr
 
 from kpp.api import explain
-from kpp.calibration.certificate import check_certifiable
+from kpp.calibration.certifiable import check_certifiable
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
 from kpp.functionals import GPPosterior

@@ -10,7 +10,8 @@ from typing import Any
 
 import xarray as xr
 
-from kpp.calibration.certificate import WHOLE, Certificate, certify
+from kpp.calibration.certifiable import WHOLE
+from kpp.calibration.certificate import Certificate, certify
 from kpp.explanations import Explanation
 from kpp.foundation.wording import duration
 from kpp.inference import Fit

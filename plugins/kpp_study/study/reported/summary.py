@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -16,12 +17,14 @@ from kpp_study.report import sentences
 from kpp_study.report.contents import ColumnSummary, DataSummary, ReportContents
 from kpp_study.report.rows import LATENT, Predicted, by_prediction, spread
 from kpp_study.study.output import versions
-from kpp_study.study.plan import StudyPlan
 from kpp_study.study.reading.data import StudyData
 from kpp_study.study.reported import results
 from kpp_study.study.reported.describe import describe_model
 from kpp_study.study.sections.config import StudyConfig
 from kpp_study.study.sections.section import Rows
+
+if TYPE_CHECKING:
+    from kpp_study.study.plan import StudyPlan
 
 
 def report_contents(
