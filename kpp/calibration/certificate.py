@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
 import math
 import sys
@@ -359,7 +358,7 @@ def _run(study: _Repetition, level: float, data_sets: int, progress: bool) -> di
             left = duration(seconds * math.ceil(others / threads))
             tqdm.write(f"kpp: a certificate from {data_sets} data sets takes another {left}", file=sys.stderr)
         bar: dict[str, Any] = {"name": "data set", "label": "certificate", "progress": progress}
-        found += map_numbers(functools.partial(_further, study), others, threads=threads, **bar)
+        found += map_numbers(lambda number: study.positions(number + 2), others, threads=threads, **bar)
     tail = 0.5 * (1.0 - level) - 1e-9  # a share of draws at the end is inside
     return {
         name: np.array([np.mean(np.abs(positions[name] - 0.5) <= 0.5 - tail) for positions in found])
@@ -376,10 +375,6 @@ def _without_warnings() -> Iterator[None]:
         yield
     finally:
         _LOGGER.setLevel(level)
-
-
-def _further(study: _Repetition, number: int) -> dict[str, np.ndarray]:
-    return study.positions(number + 2)
 
 
 def _quiet(inference: Any) -> Any:

@@ -181,9 +181,7 @@ def read_estimator_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False
 
 def pad_rows(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "m d"]:
     """Return points with the last row repeated up to a power of two, so that few programs are compiled."""
-    size = _LEAST_ROWS
-    while size < len(points):
-        size *= 2
+    size = max(_LEAST_ROWS, 1 << (len(points) - 1).bit_length())
     return np.concatenate([points, np.repeat(points[-1:], size - len(points), axis=0)])
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp.lazy.block_task import BlockTask, Explain, run_block
+from kpp.lazy.block_task import BlockTask, Explain
 from kpp.lazy.blocks import Blocks, read_blocks
 from kpp.lazy.layout import Layout
 from kpp.typing import RngKey
@@ -37,7 +37,7 @@ def explain_blocks(
     shared_task, shared_layout = (delayed(thing, traverse=False) for thing in (task, layout))
     parts: list[dict[str, Any]] = [{name: da.from_array(first[name].values, chunks=-1) for name in _with_rows(layout)}]
     for number, (piece, start, length) in enumerate(itertools.islice(blocks.places, 1, None), 1):
-        arrays = delayed(_arrays)(shared_task, shared_layout, piece, number, start, length, blocks.size)
+        arrays = delayed(block_arrays)(shared_task, shared_layout, piece, number, start, length, blocks.size)
         parts.append(
             {
                 name: da.from_delayed(arrays[name], layout.shape(name, first, length), layout.dtypes[name])
@@ -82,17 +82,17 @@ def _compute_first(task: BlockTask, blocks: Blocks) -> xr.Dataset:
     from dask.base import compute
     from dask.delayed import delayed
 
-    piece = delayed(run_block)(delayed(task, traverse=False), blocks.pieces[0], 0, 0, blocks.size)
+    piece = delayed(BlockTask.explain)(delayed(task, traverse=False), blocks.pieces[0], 0, 0, blocks.size)
     (dataset,) = compute(piece)
     return dataset.isel({dim: slice(blocks.lengths[0]) for dim in dataset.dims if dim.startswith("instance")})
 
 
-def _arrays(
+def block_arrays(
     task: BlockTask, layout: Layout, block: Any, number: int, start: int, length: int, size: int
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a block by name."""
+    """Explain a block, and return its arrays that have rows by name; `size` is that of the largest block."""
     where = f"block {number} (rows {start} to {start + length - 1})"
-    return layout.arrays(run_block(task, block, number, start, size), length, where)
+    return layout.arrays(task.explain(block, number, start, size), length, where)
 
 
 def _with_rows(layout: Layout) -> list[str]:

@@ -59,10 +59,5 @@ class BlockTask:
         return jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(self._key), impl=self._implementation), number)
 
 
-def run_block(task: BlockTask, block: Any, number: int, start: int, size: int) -> xr.Dataset:
-    """Explain a block of rows; see `BlockTask.explain`."""
-    return task.explain(block, number, start, size)
-
-
 def _typed(rng_key: RngKey) -> RngKey:
     return rng_key if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(rng_key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kpp.lazy.schedulers import complete_all, is_dask_chosen
 from kpp.lazy.traveling import TravelingFunction
@@ -75,27 +75,10 @@ def _on_dask(call: Callable[[int], Result], num_tasks: int, name: str, notice: C
     import cloudpickle
     from dask.delayed import delayed
 
-    function = TravelingFunction(_Packed(call)).pack(f"the function of each {name}")
+    # The results are bytes, so that they are read in the thread and the precision of the user.
+    function = TravelingFunction(lambda number: cloudpickle.dumps(call(number))).pack(f"the function of each {name}")
     shared = delayed(function, traverse=False)
-    run, token = delayed(_run), uuid.uuid4().hex  # the keys tell which task a worker died of
+    run, token = delayed(TravelingFunction.__call__), uuid.uuid4().hex  # the keys tell which task a worker died of
     tasks = [run(shared, number, dask_key_name=f"{name}-{number}-{token}") for number in range(num_tasks)]
     packed = complete_all(tasks, notice, "nothing is kept of the results; call again with another scheduler or without")
     return [cloudpickle.loads(result) for result in packed]
-
-
-def _run(function: TravelingFunction, number: int) -> bytes:
-    result: bytes = function(number)
-    return result
-
-
-class _Packed:
-    """A function whose results are bytes, so that they are read in the thread and the precision of the user."""
-
-    def __init__(self, function: Callable[[int], Any]) -> None:
-        self._function = function
-
-    def __call__(self, number: int) -> bytes:
-        import cloudpickle
-
-        packed: bytes = cloudpickle.dumps(self._function(number))
-        return packed

@@ -6,7 +6,6 @@ ArviZ changed the default kind and probability of its intervals between versions
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,9 +17,7 @@ from kpp.foundation.validation import between
 IntervalKind = Literal["eti", "hdi"]
 
 
-def credible_interval(
-    values: xr.DataArray, probability: float, kind: IntervalKind = "eti", *, dims: Sequence[str] = ("chain", "draw")
-) -> xr.DataArray:
+def credible_interval(values: xr.DataArray, probability: float, kind: IntervalKind = "eti") -> xr.DataArray:
     r"""Return the interval that holds a given share of the draws.
 
     The equal-tailed interval runs from the :math:`(1-p)/2` to the :math:`(1+p)/2` quantile (linear interpolation). The
@@ -28,26 +25,24 @@ def credible_interval(
     further on, as in ArviZ; it assumes one mode.
 
     Args:
-        values: The draws, with the dimensions `dims`; all s draws are pooled.
+        values: The draws, with the dimensions chain and draw; all s draws are pooled.
         probability: p, between 0 and 1.
         kind: "eti" or "hdi".
-        dims: The dimensions that number the draws.
 
     Returns:
-        The bounds: `values` without `dims` and with a last dimension ``bound``, "lower" and "upper"; kind and
-        probability are in its attributes.
+        The bounds: `values` without chain and draw and with a last dimension ``bound``, "lower" and "upper"; kind
+        and probability are in its attributes.
 
     Raises:
         ValueError: If `probability` or `kind` is invalid, or there are no draws.
     """
     check_probability(probability, kind)
-    missing = [name for name in dims if name not in values.dims]
-    if missing:
-        raise ValueError(f"`values` must have the dimensions {list(dims)}, got {list(values.dims)}")
-    kept = [name for name in values.dims if name not in dims]
-    ordered = values.transpose(*dims, *kept)
-    draws = ordered.values.reshape(-1, *ordered.shape[len(dims) :])
-    bounds = _equal_tailed(draws, probability) if kind == "eti" else _highest_density(draws, probability)
+    if not {"chain", "draw"} <= set(values.dims):
+        raise ValueError(f"`values` must have the dimensions ['chain', 'draw'], got {list(values.dims)}")
+    ordered = values.transpose("chain", "draw", ...)
+    kept, draws = ordered.dims[2:], ordered.values.reshape(-1, *ordered.shape[2:])
+    tails = [(1.0 - probability) / 2.0, 1.0 - (1.0 - probability) / 2.0]
+    bounds = np.quantile(draws, tails, axis=0) if kind == "eti" else _highest_density(draws, probability)
     coords = {name: values.coords[name] for name in kept if name in values.coords}
     return xr.DataArray(
         np.moveaxis(bounds, 0, -1),
@@ -63,11 +58,6 @@ def check_probability(probability: float, kind: str) -> None:
     between(probability, "probability", 0.0, 1.0, ends=False)
     if kind not in ("eti", "hdi"):
         raise ValueError(f"`kind` must be 'eti' (equal-tailed) or 'hdi' (highest density), got {kind!r}")
-
-
-def _equal_tailed(draws: np.ndarray, probability: float) -> np.ndarray:
-    tail = (1.0 - probability) / 2.0
-    return np.quantile(draws, [tail, 1.0 - tail], axis=0)
 
 
 def _highest_density(draws: np.ndarray, probability: float) -> np.ndarray:

@@ -35,7 +35,7 @@ def refuse_forked_process() -> None:
 
 def _look_for_threads() -> None:
     global _has_started
-    _has_started = any(_name_of(thread).startswith(_NAMES) for thread in _list_threads())
+    _has_started = any(_read(file).startswith(_NAMES) for file in _THREADS.glob("*/comm"))  # none but on Linux
 
 
 def _remember() -> None:
@@ -43,15 +43,8 @@ def _remember() -> None:
     _is_forked = _is_forked or _has_started
 
 
-def _list_threads() -> list[Path]:
+def _read(file: Path) -> str:
     try:
-        return list(_THREADS.iterdir())
-    except OSError:  # not Linux
-        return []
-
-
-def _name_of(thread: Path) -> str:
-    try:
-        return (thread / "comm").read_text()
-    except OSError:  # it has just ended
+        return file.read_text()
+    except OSError:  # the thread has just ended
         return ""

@@ -41,12 +41,9 @@ def items(entries: Iterable[object]) -> Html:
     return Html(f'<ul style="margin:.1em 0;padding-left:1.4em">{lines}</ul>')
 
 
-def details(summary: object, content: object, *, is_open: bool = False) -> Html:
+def details(summary: object, content: object) -> Html:
     """Return content that a click on the summary shows or hides."""
-    state = " open" if is_open else ""
-    return Html(
-        f'<details{state}><summary style="cursor:pointer">{escaped(summary)}</summary>{escaped(content)}</details>'
-    )
+    return Html(f'<details><summary style="cursor:pointer">{escaped(summary)}</summary>{escaped(content)}</details>')
 
 
 def bar(share: float) -> Html:

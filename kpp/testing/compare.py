@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -20,6 +21,21 @@ def laws_in(namespace: Mapping[str, Any]) -> tuple[Callable[..., None], ...]:
     """Return the public functions that a module has defined so far, in order: the laws that it checks."""
     found = [value for name, value in namespace.items() if inspect.isfunction(value) and not name.startswith("_")]
     return tuple(function for function in found if function.__module__ == namespace["__name__"])
+
+
+def once_per_example(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Let several laws share what a function computes from an example; a decorator."""
+    # The example is kept as well: the `id` of a deleted object can be used again.
+    known: dict[tuple[int, ...], tuple[tuple[object, ...], Any]] = {}
+
+    @functools.wraps(compute)
+    def shared(*example: object) -> Any:
+        key = tuple(map(id, example))
+        if key not in known:
+            known[key] = example, compute(*example)
+        return known[key][1]
+
+    return shared
 
 
 def tolerance(dtype: DTypeLike) -> float:

@@ -15,12 +15,9 @@ from jax.typing import ArrayLike
 from kpp.explanations import AbstractExplainer, DrawFunction, Explanation, resolve
 from kpp.explanations.toolkit import Requirement
 from kpp.functions import RKHSFunction
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, once_per_example, spec_copy
 
 _SAMPLE_DIMS = ("chain", "draw")
-
-# Several checks use the same explanation. Its example is kept as well: the `id` of a deleted object can be used again.
-_explanations: dict[tuple[int, ...], tuple[tuple[object, ...], Explanation]] = {}
 
 
 def declares_what_it_needs(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:
@@ -180,13 +177,8 @@ def _columns_explained(explanation: Explanation) -> list[str]:
     return [column for name in explanation.feature_names for column in groups.get(name, [name])]
 
 
-def _explanation(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> Any:
-    example = (explainer, predictor, x)
-    key = tuple(map(id, example))
-    if key not in _explanations:
-        _explanations[key] = example, _explain(*example)
-    return _explanations[key][1]
-
-
 def _explain(explainer: AbstractExplainer, predictor: object, x: ArrayLike | pd.DataFrame) -> Any:
     return explainer.explain(predictor, x, rng_key=jax.random.key(0))
+
+
+_explanation = once_per_example(_explain)

@@ -16,7 +16,7 @@ from numpyro.infer.util import log_density
 from kpp.inference import AbstractInference, Posterior, inspect_sites
 from kpp.inference.toolkit import describe_inference, rebuild_inference
 from kpp.storage.serialization import to_spec
-from kpp.testing.compare import assert_raises, laws_in, spec_copy
+from kpp.testing.compare import assert_raises, laws_in, once_per_example, spec_copy
 
 Model = Callable[..., Any]
 Data = dict[str, Any]
@@ -24,9 +24,6 @@ Data = dict[str, Any]
 _SAMPLE_DIMS = ("chain", "draw")
 _FURTHER = 3  # draws that are asked for where an inference continues
 _SHOWN = 10  # draws whose density is computed
-
-# Several checks use the same run. Its example is kept as well: the `id` of a deleted object can be used again.
-_runs: dict[tuple[int, ...], tuple[tuple[object, ...], Posterior]] = {}
 
 
 def draws_all_sites(inference: AbstractInference, model: Model, data: Data) -> None:
@@ -143,12 +140,9 @@ def _without_latents(y: jax.Array) -> None:
     numpyro.sample("y", dist.Normal(0.0, 1.0).expand([2]).to_event(1), obs=y)
 
 
+@once_per_example
 def _run(inference: AbstractInference, model: Model, data: Data) -> Posterior:
-    example = (inference, model, data)
-    key = tuple(map(id, example))
-    if key not in _runs:
-        _runs[key] = example, inference.run(jax.random.key(0), model, data)
-    return _runs[key][1]
+    return inference.run(jax.random.key(0), model, data)
 
 
 def _latent_sites(model: Model, data: Data) -> list[str]:

@@ -17,7 +17,7 @@ from kpp.functions import RKHSFunction
 from kpp.inference import MAP, AbstractModel, Fit
 from kpp.priors import has_priors
 from kpp.storage.serialization import to_spec
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, once_per_example, spec_copy
 from kpp.typing import AnyArray
 
 
@@ -30,11 +30,6 @@ class _Site(NamedTuple):
 
 
 _QUICK = MAP(num_restarts=1, progress=False)
-
-# Several checks use the same fit and the same sites. The models are kept as well: the `id` of a deleted object can be
-# used again.
-_fits: dict[int, tuple[AbstractModel, Any]] = {}
-_sites: dict[int, tuple[AbstractModel, dict[str, _Site]]] = {}
 
 
 def runs_under_numpyro(model: AbstractModel, x: object, y: AnyArray) -> None:
@@ -202,11 +197,12 @@ def survives_the_round_trip_through_a_spec(model: AbstractModel, x: object, y: A
 
 def refuses_bad_input(model: AbstractModel, x: object, y: AnyArray) -> None:
     """Invalid data raise a ValueError that names the argument; an integer as the key raises a TypeError."""
-    targets = np.array(y, dtype=float)
+    targets, points = np.array(y, dtype=float), _points(x)
+    wider = np.concatenate([points, points[..., :1]], axis=-1)
     mistakes = [
-        ("infinity in y", "y", lambda: _try_fit(model, x, _with_first_infinite(targets))),
+        ("infinity in y", "y", lambda: _try_fit(model, x, np.append(np.inf, targets[1:]))),
         ("fewer targets than points", "y", lambda: _try_fit(model, x, targets[1:])),
-        ("a column too many to predict at", "x", lambda: _fit(model, x, y).predict(_with_another_column(_points(x)))),
+        ("a column too many to predict at", "x", lambda: _fit(model, x, y).predict(wider)),
     ]
     if not hasattr(x, "points"):
         mistakes += _bad_points(model, np.array(x, float), targets)
@@ -229,46 +225,31 @@ def _bad_points(model: AbstractModel, points: np.ndarray, targets: np.ndarray) -
 LAWS = laws_in(globals())
 
 
-def _fit(model: AbstractModel, x: object, y: AnyArray) -> Any:
-    if id(model) not in _fits:
-        _fits[id(model)] = model, _try_fit(model, x, y)
-    return _fits[id(model)][1]
-
-
 def _points(x: object) -> np.ndarray:
     """Return the points to which a model is fitted: a table, or the points of an object such as bags."""
     return np.asarray(getattr(x, "points", x), dtype=float)
-
-
-def _with_another_column(points: np.ndarray) -> np.ndarray:
-    return np.concatenate([points, points[..., :1]], axis=-1)
-
-
-def _with_first_infinite(targets: np.ndarray) -> np.ndarray:
-    changed = np.array(targets, dtype=float)
-    changed[0] = np.inf
-    return changed
 
 
 def _try_fit(model: AbstractModel, x: object, y: AnyArray) -> Any:
     return model.fit(jax.random.key(0), x, y, inference=_QUICK)
 
 
+_fit = once_per_example(_try_fit)
+
+
+@once_per_example
 def _run(model: AbstractModel, x: object, y: AnyArray) -> dict[str, _Site]:
     """Run the NumPyro model with a seed, compiled as inferences run it, and return its sample sites."""
-    if id(model) not in _sites:
-        prepared, data, _ = model.prepare(x, y)
-        is_observed: dict[str, bool] = {}
+    prepared, data, _ = model.prepare(x, y)
+    is_observed: dict[str, bool] = {}
 
-        def simulate(data: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
-            drawn = _trace(prepared.numpyro_model, data)
-            is_observed.update({name: site["is_observed"] for name, site in drawn.items()})
-            return {name: (site["value"], site["fn"].log_prob(site["value"])) for name, site in drawn.items()}
+    def simulate(data: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
+        drawn = _trace(prepared.numpyro_model, data)
+        is_observed.update({name: site["is_observed"] for name, site in drawn.items()})
+        return {name: (site["value"], site["fn"].log_prob(site["value"])) for name, site in drawn.items()}
 
-        found = jax.jit(simulate)(data)
-        sites = {name: _Site(is_observed[name], *map(np.asarray, arrays)) for name, arrays in found.items()}
-        _sites[id(model)] = model, sites
-    return _sites[id(model)][1]
+    found = jax.jit(simulate)(data)
+    return {name: _Site(is_observed[name], *map(np.asarray, arrays)) for name, arrays in found.items()}
 
 
 def _trace(numpyro_model: Callable[..., None], data: Mapping[str, object]) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array
 
 import kpp
 from kpp.typing import RngKey
 from kpp_converters.gpjax_kernels import kernel_from_gpjax, value
-from kpp_converters.rules import class_name, factorized_posterior, find_rule
+from kpp_converters.rules import class_name, find_rule
 
 
 class GPJaxConverter(kpp.AbstractConverter):
@@ -25,14 +27,12 @@ class GPJaxConverter(kpp.AbstractConverter):
         posterior = _conditioned(model)
         if posterior.likelihood.num_outputs > 1:
             raise ValueError(f"the likelihood has {posterior.likelihood.num_outputs} outputs; only one is converted")
-        prior, points = posterior.prior, posterior.train_data.X
-        return factorized_posterior(
-            kernel_from_gpjax(prior.kernel, points.shape[1]),
-            points,
-            posterior.representer_weights[:, 0],
-            posterior.cholesky_factor,
-            find_rule(prior.mean_function, _MEANS, "mean function")(prior.mean_function),
-        )
+        prior, points = posterior.prior, jnp.asarray(posterior.train_data.X)
+        kernel = kernel_from_gpjax(prior.kernel, points.shape[1])
+        mean = find_rule(prior.mean_function, _MEANS, "mean function")(prior.mean_function)
+        weights, factor = jnp.asarray(posterior.representer_weights[:, 0]), jnp.asarray(posterior.cholesky_factor)
+        root: Array = solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True).T
+        return kpp.GPPosterior(kpp.RKHSFunction(kernel, points, weights, mean), root)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPJaxConverter, Any, Any, Any, Any]]:

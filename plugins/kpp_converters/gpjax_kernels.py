@@ -78,37 +78,25 @@ def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
     return Periodic(lengthscale=lengthscale, variance=variance, period=value(kernel.period))
 
 
-def _linear(kernel: Any, num_features: int) -> AbstractKernel:
-    return Linear(variance=np.full(num_features, value(kernel.variance)))
-
-
 def _polynomial(kernel: Any, num_features: int) -> AbstractKernel:
     lengthscale = 1.0 / np.sqrt(value(kernel.variance))
     return Polynomial(degree=int(kernel.degree), lengthscale=lengthscale, offset=value(kernel.shift))
 
 
-def _constant(kernel: Any, num_features: int) -> AbstractKernel:
-    return Constant(value(kernel.constant))
-
-
-def _sum(kernel: Any, num_features: int) -> AbstractKernel:
-    return Sum(tuple(kernel_from_gpjax(part, num_features) for part in kernel.kernels))
-
-
-def _product(kernel: Any, num_features: int) -> AbstractKernel:
-    return Product(tuple(kernel_from_gpjax(part, num_features) for part in kernel.kernels))
+def _parts(kernel: Any, num_features: int) -> tuple[AbstractKernel, ...]:
+    return tuple(kernel_from_gpjax(part, num_features) for part in kernel.kernels)
 
 
 _RULES: dict[str, Callable[[Any, int], AbstractKernel]] = {
-    "gpjax.Constant": _constant,
-    "gpjax.Linear": _linear,
+    "gpjax.Constant": lambda kernel, d: Constant(value(kernel.constant)),
+    "gpjax.Linear": lambda kernel, d: Linear(variance=np.full(d, value(kernel.variance))),
     "gpjax.Matern12": _stationary(Matern12),
     "gpjax.Matern32": _stationary(Matern32),
     "gpjax.Matern52": _stationary(Matern52),
     "gpjax.Periodic": _periodic,
     "gpjax.Polynomial": _polynomial,
-    "gpjax.ProductKernel": _product,
+    "gpjax.ProductKernel": lambda kernel, d: Product(_parts(kernel, d)),
     "gpjax.RBF": _stationary(RBF),
     "gpjax.RationalQuadratic": _rational_quadratic,
-    "gpjax.SumKernel": _sum,
+    "gpjax.SumKernel": lambda kernel, d: Sum(_parts(kernel, d)),
 }

@@ -27,7 +27,7 @@ from kpp.kernels import (
 )
 from kpp_converters.rules import find_rule
 
-_MATERN: dict[float, type[AbstractKernel]] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
+_MATERN: dict[float, Any] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
 
 
 def kernel_from_gpytorch(kernel: Any, num_features: int) -> AbstractKernel:
@@ -79,32 +79,8 @@ def _lengthscale(kernel: Any) -> Any:
     return _per_feature(kernel.lengthscale)
 
 
-def _rbf(kernel: Any, num_features: int) -> AbstractKernel:
-    return RBF(lengthscale=_lengthscale(kernel))
-
-
-def _matern(kernel: Any, num_features: int) -> AbstractKernel:
-    return _MATERN[float(kernel.nu)](lengthscale=_lengthscale(kernel))  # type: ignore[call-arg]
-
-
-def _rational_quadratic(kernel: Any, num_features: int) -> AbstractKernel:
-    return RationalQuadratic(lengthscale=_lengthscale(kernel), alpha=number(kernel.alpha))
-
-
 def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
     return Periodic(lengthscale=np.sqrt(_lengthscale(kernel)), period=_per_feature(kernel.period_length))
-
-
-def _linear(kernel: Any, num_features: int) -> AbstractKernel:
-    return Linear(variance=np.broadcast_to(_per_feature(kernel.variance), (num_features,)))
-
-
-def _polynomial(kernel: Any, num_features: int) -> AbstractKernel:
-    return Polynomial(degree=int(kernel.power), offset=number(kernel.offset))
-
-
-def _constant(kernel: Any, num_features: int) -> AbstractKernel:
-    return Constant(number(kernel.constant))
 
 
 def _categorical(kernel: Any, num_features: int) -> AbstractKernel:
@@ -118,24 +94,20 @@ def _scaled(kernel: Any, num_features: int) -> AbstractKernel:
     return Scaled(find_rule(base, _RULES, "kernel")(base, num_features), number(kernel.outputscale))
 
 
-def _sum(kernel: Any, num_features: int) -> AbstractKernel:
-    return Sum(tuple(kernel_from_gpytorch(part, num_features) for part in kernel.kernels))
-
-
-def _product(kernel: Any, num_features: int) -> AbstractKernel:
-    return Product(tuple(kernel_from_gpytorch(part, num_features) for part in kernel.kernels))
+def _parts(kernel: Any, num_features: int) -> tuple[AbstractKernel, ...]:
+    return tuple(kernel_from_gpytorch(part, num_features) for part in kernel.kernels)
 
 
 _RULES: dict[str, Callable[[Any, int], AbstractKernel]] = {
     "botorch.CategoricalKernel": _categorical,
-    "gpytorch.AdditiveKernel": _sum,
-    "gpytorch.ConstantKernel": _constant,
-    "gpytorch.LinearKernel": _linear,
-    "gpytorch.MaternKernel": _matern,
+    "gpytorch.AdditiveKernel": lambda kernel, d: Sum(_parts(kernel, d)),
+    "gpytorch.ConstantKernel": lambda kernel, d: Constant(number(kernel.constant)),
+    "gpytorch.LinearKernel": lambda kernel, d: Linear(variance=np.broadcast_to(_per_feature(kernel.variance), (d,))),
+    "gpytorch.MaternKernel": lambda kernel, d: _MATERN[float(kernel.nu)](lengthscale=_lengthscale(kernel)),
     "gpytorch.PeriodicKernel": _periodic,
-    "gpytorch.PolynomialKernel": _polynomial,
-    "gpytorch.ProductKernel": _product,
-    "gpytorch.RBFKernel": _rbf,
-    "gpytorch.RQKernel": _rational_quadratic,
+    "gpytorch.PolynomialKernel": lambda kernel, d: Polynomial(int(kernel.power), offset=number(kernel.offset)),
+    "gpytorch.ProductKernel": lambda kernel, d: Product(_parts(kernel, d)),
+    "gpytorch.RBFKernel": lambda kernel, d: RBF(lengthscale=_lengthscale(kernel)),
+    "gpytorch.RQKernel": lambda kernel, d: RationalQuadratic(_lengthscale(kernel), alpha=number(kernel.alpha)),
     "gpytorch.ScaleKernel": _scaled,
 }

@@ -1,17 +1,9 @@
-"""What the converters share: rules by the name of a foreign class, and the posterior of a factorized system."""
+"""What the converters share: rules by the name of a foreign class."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-
-import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
-
-import kpp
-from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
@@ -39,24 +31,3 @@ def find_rule(thing: object, rules: Mapping[str, Rule], what: str, name: str | N
     if name not in rules:
         raise ValueError(f"the {what} {name} has no exact counterpart in kpp; known are {', '.join(sorted(rules))}")
     return rules[name]
-
-
-def factorized_posterior(
-    kernel: AbstractKernel,
-    points: Float[AnyArray, "n d"],
-    weights: Float[AnyArray, " n"],
-    factor: Float[AnyArray, "n n"],
-    mean: float,
-) -> kpp.GPPosterior:
-    r"""Return the posterior of a Gaussian process with prior mean m whose system of equations has been factorized.
-
-    Args:
-        kernel: k.
-        points: X, (n, d).
-        weights: :math:`(K + D)^{-1} (y - m)`, (n,), with the variances D of the noise.
-        factor: L, the lower triangular factor of K + D, (n, n).
-        mean: m, a constant.
-    """
-    factor = jnp.asarray(factor)
-    root: Array = solve_triangular(factor, jnp.eye(factor.shape[0], dtype=factor.dtype), lower=True).T
-    return kpp.GPPosterior(kpp.RKHSFunction(kernel, jnp.asarray(points), jnp.asarray(weights), mean), root)

@@ -105,8 +105,10 @@ def optimize(
             candidates, or the objective does not return a finite number.
     """
     points, schema = read_points(candidates, name="candidates")
-    _check(direction, num_queries, num_initial, noise_variance, budget, min_improvement, len(points))
-    _refuse_reserved(schema.feature_names)
+    one_of(direction, "direction", ("minimize", "maximize"))
+    count(num_queries, "num_queries")
+    count(num_initial, "num_initial", 0, most=len(points), most_is="the number of candidates")
+    _refuse_bad(schema.feature_names, noise_variance=noise_variance, budget=budget, min_improvement=min_improvement)
     priority = np.asarray(jax.random.permutation(rng_key, len(points)))
     state = _State(points, prior, 1.0 if direction == "minimize" else -1.0, noise_variance)
     costs = _costs(cost, points)
@@ -201,23 +203,10 @@ def _costs(cost: Callable[..., float] | None, points: np.ndarray) -> np.ndarray:
     return costs
 
 
-def _refuse_reserved(names: tuple[str, ...]) -> None:
-    taken = sorted(set(names) & RESERVED)
+def _refuse_bad(names: tuple[str, ...], **bounds: float) -> None:
+    """Raise ValueError for names of columns that the log has of its own, and for negative numbers."""
+    for name, value in bounds.items():
+        at_least(value, name, 0.0)
+    taken = sorted(RESERVED.intersection(names))
     if taken:
         raise ValueError(f"`candidates` must not have columns of the log's own names, got {taken}; rename them")
-
-
-def _check(
-    direction: str,
-    num_queries: int,
-    num_initial: int,
-    noise: float,
-    budget: float,
-    improvement: float,
-    num_candidates: int,
-) -> None:
-    one_of(direction, "direction", ("minimize", "maximize"))
-    count(num_queries, "num_queries")
-    count(num_initial, "num_initial", 0, most=num_candidates, most_is="the number of candidates")
-    for value, name in ((noise, "noise_variance"), (budget, "budget"), (improvement, "min_improvement")):
-        at_least(value, name, 0.0)

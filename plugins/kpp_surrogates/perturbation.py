@@ -106,7 +106,8 @@ class Neighborhood:
         self._normals, self._choices, self._masks, self._quantiles = _generators(rng_key, 4)
         intervals = self._of_kind("interval")
         self._bins = {player: QuantileBins(background[:, players.groups[player][0]], num_bins) for player in intervals}
-        self._means, self._spreads = background.mean(axis=0), _spreads(background)
+        is_constant = (background == background[:1]).all(axis=0)  # where rounding may leave a small deviation
+        self._means, self._spreads = background.mean(axis=0), np.where(is_constant, 0.0, background.std(axis=0))
 
     def sample(self, x: Float[np.ndarray, "p d"], size: int) -> Perturbations:
         """Return `size` neighbors of each point (p, d), the point itself among them, and their features."""
@@ -194,11 +195,6 @@ class Coalitions:
         masses = np.cumsum(1.0 / (sizes * (num_players - sizes)))
         drawn = sizes[np.searchsorted(masses[:-1] / masses[-1], self._sizes.random(count), side="right")]
         return np.argsort(np.argsort(quantiles, axis=1), axis=1) < drawn[:, None]
-
-
-def _spreads(background: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
-    """Return standard deviations, exactly 0 for columns that hold one value."""
-    return np.where((background == background[:1]).all(axis=0), 0.0, background.std(axis=0))
 
 
 def _generators(rng_key: RngKey, count: int) -> list[np.random.Generator]:

@@ -18,7 +18,8 @@ References:
 
 from __future__ import annotations
 
-import equinox as eqx
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,25 +29,18 @@ from kpp.linalg import add_diagonal, cho_solve, cholesky, solve_lower
 from kpp.typing import AnyArray
 
 
-class RegressionPosterior(eqx.Module):
-    r"""The posterior of weighted regressions.
+class RegressionPosterior(NamedTuple):
+    r"""The Student laws of weighted regressions.
 
-    Args:
+    Attributes:
         mean: The means, (p, 1 + g, r), of the intercept and of the coefficients.
-        factors: :math:`\operatorname{diag} V`, (p, 1 + g).
-        scale: :math:`s^2`, (p, r).
+        squared_scales: :math:`s^2 V_{jj}`, of the same shape.
         degrees: The degrees of freedom, N.
     """
 
     mean: Float[np.ndarray, "p q r"]
-    factors: Float[np.ndarray, "p q"]
-    scale: Float[np.ndarray, "p r"]
-    degrees: int = eqx.field(static=True)
-
-    @property
-    def squared_scales(self) -> Float[np.ndarray, "p q r"]:
-        """The squared scales of the Student laws, :math:`s^2 V_{jj}`."""
-        return self.factors[:, :, None] * self.scale[:, None]
+    squared_scales: Float[np.ndarray, "p q r"]
+    degrees: int
 
     @property
     def variance(self) -> Float[np.ndarray, "p q r"]:
@@ -65,15 +59,15 @@ def bayesian_regression(
     with :math:`s^2 = ((y - X \hat\beta)^\top \Pi (y - X \hat\beta) + \hat\beta^\top \hat\beta) / N`, N = n of at least
     3, and the diagonal (p, n) of :math:`\Pi` as the weights.
     """
-    mean, factors, scale = (np.asarray(array) for array in _bayesian(features, weights, targets))
-    return RegressionPosterior(mean, factors, scale, features.shape[1])
+    mean, squared_scales = (np.asarray(array) for array in _bayesian(features, weights, targets))
+    return RegressionPosterior(mean, squared_scales, features.shape[1])
 
 
 @jax.jit
 @jax.vmap
 def _bayesian(
     features: Float[Array, "n g"], weights: Float[Array, " n"], targets: Float[Array, "n r"]
-) -> tuple[Float[Array, "q r"], Float[Array, " q"], Float[Array, " r"]]:
+) -> tuple[Float[Array, "q r"], Float[Array, "q r"]]:
     design = jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
     weighted = design * weights[:, None]
     factor = cholesky(add_diagonal(_dot(weighted.T, design), 1.0), what="the matrix of a weighted regression")
@@ -81,7 +75,7 @@ def _bayesian(
     residuals = targets - _dot(design, mean)
     squares = jnp.sum(weights[:, None] * residuals**2, axis=0) + jnp.sum(mean**2, axis=0)
     inverse = solve_lower(factor, jnp.eye(design.shape[1], dtype=design.dtype))
-    return mean, jnp.sum(inverse**2, axis=0), squares / design.shape[0]
+    return mean, jnp.sum(inverse**2, axis=0)[:, None] * (squares / design.shape[0])[None]
 
 
 def ridge_regression(

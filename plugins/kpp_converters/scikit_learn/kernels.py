@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -83,19 +84,11 @@ def _convert(kernel: Any, num_features: int) -> AbstractKernel | None:
     return _RULES[name](kernel, num_features)
 
 
-def _rbf(kernel: Any, num_features: int) -> AbstractKernel:
-    return RBF(lengthscale=kernel.length_scale)
-
-
 def _matern(kernel: Any, num_features: int) -> AbstractKernel:
     closed_form = _MATERN.get(kernel.nu)
     if closed_form is not None:
         return closed_form(lengthscale=kernel.length_scale)
     return Matern(lengthscale=kernel.length_scale, nu=float(kernel.nu))
-
-
-def _rational_quadratic(kernel: Any, num_features: int) -> AbstractKernel:
-    return RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha)
 
 
 def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
@@ -112,14 +105,6 @@ def _dot_product(kernel: Any, num_features: int) -> AbstractKernel:
     return Sum((linear, Constant(kernel.sigma_0**2))) if kernel.sigma_0 else linear
 
 
-def _constant(kernel: Any, num_features: int) -> AbstractKernel:
-    return Constant(kernel.constant_value)
-
-
-def _white(kernel: Any, num_features: int) -> None:
-    return None
-
-
 def _sum(kernel: Any, num_features: int) -> AbstractKernel | None:
     parts = [part for side in (kernel.k1, kernel.k2) if (part := _convert(side, num_features)) is not None]
     return Sum(tuple(parts)) if len(parts) == 2 else (parts[0] if parts else None)
@@ -129,10 +114,6 @@ def _product(kernel: Any, num_features: int) -> AbstractKernel | None:
     left, right = _convert(kernel.k1, num_features), _convert(kernel.k2, num_features)
     if left is None or right is None:
         return None
-    return _times(left, right)
-
-
-def _times(left: AbstractKernel, right: AbstractKernel) -> AbstractKernel:
     if isinstance(left, Constant):
         return Scaled(right, left.variance)
     if isinstance(right, Constant):
@@ -160,14 +141,14 @@ def _polynomial(gamma: float, degree: Any, offset: Any) -> AbstractKernel:
     return Polynomial(degree=int(degree), lengthscale=1.0 / math.sqrt(gamma), offset=offset)
 
 
-_RULES = {
-    "RBF": _rbf,
+_RULES: dict[str, Callable[[Any, int], AbstractKernel | None]] = {
+    "RBF": lambda kernel, d: RBF(lengthscale=kernel.length_scale),
     "Matern": _matern,
-    "RationalQuadratic": _rational_quadratic,
+    "RationalQuadratic": lambda kernel, d: RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha),
     "ExpSineSquared": _periodic,
     "DotProduct": _dot_product,
-    "ConstantKernel": _constant,
-    "WhiteKernel": _white,
+    "ConstantKernel": lambda kernel, d: Constant(kernel.constant_value),
+    "WhiteKernel": lambda kernel, d: None,
     "Sum": _sum,
     "Product": _product,
     "Exponentiation": _power,

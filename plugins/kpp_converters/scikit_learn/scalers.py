@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from kpp_converters.scikit_learn.names import sklearn_name
+
 
 def center_and_scale(scaler: Any) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
     """Return c and s of a scaler that maps x to (x - c) / s: numbers, or one per feature, (d,).
@@ -18,7 +20,7 @@ def center_and_scale(scaler: Any) -> tuple[Float[np.ndarray, "..."], Float[np.nd
     Returns:
         The center and the scale, or None if the scaler has another type, or clips.
     """
-    name = type(scaler).__name__ if type(scaler).__module__.startswith("sklearn.") else None
+    name = sklearn_name(scaler)
     if name == "StandardScaler":
         center, scale = scaler.mean_ if scaler.with_mean else None, scaler.scale_
     elif name == "RobustScaler":

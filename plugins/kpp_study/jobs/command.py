@@ -10,6 +10,9 @@ from typing import Any
 
 import click
 
+from kpp_study.one_line import in_one_line
+
+_ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv",)
 
 
@@ -37,16 +40,11 @@ def explain(
     If the run is interrupted, the same command goes on with the blocks that are not there. A store of another fit, of
     other data or of other options is refused.
     """
-    try:
-        with ExitStack() as stack:
-            if scheduler is not None:
-                stack.enter_context(_connect(scheduler))
-            _run(fit, data, output, quiet=quiet, **settings)
-    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        if debug:
-            raise
-        click.echo(f"kpp explain: {' '.join(str(error).split())}", err=True)
-        raise click.exceptions.Exit(2 if isinstance(error, (TypeError, ValueError)) else 1) from error
+    with ExitStack() as stack:
+        stack.enter_context(in_one_line("explain", *_ERRORS, debug=debug))
+        if scheduler is not None:
+            stack.enter_context(_connect(scheduler))
+        _run(fit, data, output, quiet=quiet, **settings)
     if not quiet:
         click.echo(f"Done. kpp.Explanation.load({str(output)!r}) reads it.")
 

@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,8 +18,8 @@ from kpp.data.tables import as_table
 from kpp.explanations import AbstractExplainer, Explanation
 from kpp.explanations.toolkit import describe_key, is_fit
 from kpp.games import AbstractValueFunction
-from kpp.lazy.assembly import first_block
-from kpp.lazy.block_task import BlockTask, run_block
+from kpp.lazy.assembly import block_arrays, first_block
+from kpp.lazy.block_task import BlockTask
 from kpp.lazy.blocks import read_blocks
 from kpp.lazy.layout import Layout
 from kpp.lazy.schedulers import complete_all
@@ -27,17 +27,7 @@ from kpp.runtime.batching import progress_bar
 from kpp.storage import zarr_store
 from kpp.typing import RngKey
 from kpp_study.jobs.store import JobStore
-
-
-@runtime_checkable
-class Units(Protocol):
-    """A conversion between the units of a table and those of a predictor."""
-
-    def points(self, table: Any) -> Any:
-        """Return rows in the units of the predictor."""
-
-    def explanation(self, explanation: Explanation, table: Any) -> Explanation:
-        """Return an explanation of rows in the units of the table."""
+from kpp_study.study.reading.units import StudyUnits
 
 
 def explain_to_store(
@@ -51,7 +41,7 @@ def explain_to_store(
     rng_key: RngKey | None = None,
     data_name: str | None = None,
     show_progress: bool = True,
-    units: Units | None = None,
+    units: StudyUnits | None = None,
     **options: object,
 ) -> Explanation:
     """Explain the rows of a table, block by block, into a Zarr store.
@@ -110,7 +100,7 @@ def explain_to_store(
     return Explanation.load(target)
 
 
-def _in_units(reader: Reader, units: Units, rows: Any, rng_key: RngKey | None) -> xr.Dataset:
+def _in_units(reader: Reader, units: StudyUnits, rows: Any, rng_key: RngKey | None) -> xr.Dataset:
     """Return the dataset of the explanation of some rows, both in other units than those of the predictor."""
     return units.explanation(reader.explain(units.points(rows), rng_key), rows).dataset
 
@@ -136,8 +126,7 @@ def _run_and_write(
     task: BlockTask, store: JobStore, layout: Layout, block: Any, number: int, start: int, length: int, size: int
 ) -> None:
     """Explain a block and store it."""
-    where = f"block {number} (rows {start} to {start + length - 1})"
-    store.write(layout.arrays(run_block(task, block, number, start, size), length, where), number, start)
+    store.write(block_arrays(task, layout, block, number, start, length, size), number, start)
 
 
 def _describe(

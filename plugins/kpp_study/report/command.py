@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from kpp_study.one_line import in_one_line
+
 
 @click.command("report")
 @click.argument("explanation", type=click.Path(path_type=Path))
@@ -25,13 +27,8 @@ def report(explanation: Path, output: Path | None, title: str | None, overwrite:
     report is one file, which needs no network. Errors are reported in one line, with exit code 2.
     """
     output = explanation.with_suffix(".html") if output is None else output
-    try:
+    with in_one_line("report", ImportError, OSError, TypeError, ValueError, debug=debug, code=2):
         _write(explanation, output, title, overwrite)
-    except (ImportError, OSError, TypeError, ValueError) as error:
-        if debug:
-            raise
-        click.echo(f"kpp report: {' '.join(str(error).split())}", err=True)
-        raise click.exceptions.Exit(2) from error
     click.echo(f"Done. The report is {output}")
 
 

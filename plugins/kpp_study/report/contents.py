@@ -39,7 +39,7 @@ class DataSummary:
         target: The name of the target.
         y: The target in its own unit, of shape (n,).
         columns: The features.
-        scaling: How the file's units were converted to the model's units, as a sentence.
+        scaled: Which columns were shifted and scaled for the model, in words; empty if none were.
         warnings: Warnings about the data for the reader, one sentence each.
     """
 
@@ -48,7 +48,7 @@ class DataSummary:
     target: str
     y: np.ndarray
     columns: Sequence[ColumnSummary]
-    scaling: str
+    scaled: str
     warnings: Sequence[str] = ()
 
 
@@ -105,7 +105,6 @@ class ReportContents:
         created: When the study was run, as text.
         data: The data.
         model: The name of the model's class, then the model as text.
-        units: The units of the hyperparameters, as a sentence.
         inference: How the model was fitted, as a sentence.
         approximates: Whether the draws come from a fitted approximation, for which R-hat has no meaning.
         posterior: The group `posterior`.
@@ -131,7 +130,6 @@ class ReportContents:
     created: str
     data: DataSummary
     model: tuple[str, str]
-    units: str
     inference: str
     approximates: bool
     posterior: xr.Dataset

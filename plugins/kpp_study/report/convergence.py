@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from kpp_study.report.pages import render_text
+
 #: The bounds of the verdicts. R-hat below 1.01 and 400 effective draws: Vehtari et al. (2021), "Rank-normalization,
 #: folding, and localization", Bayesian Analysis 16(2), section 4. With R-hat up to 1.05 and at least 100 effective
 #: draws, posterior means are usable, tails less so.
@@ -120,7 +122,9 @@ def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, approximat
         is_fixed = all(parameter.sd == 0 for parameter in parameters)
         verdict = _ONE_VALUE if is_fixed else "approximate" if approximates else "too few draws"
     long_sites = tuple(_sized(str(name), values) for name, values in long.data_vars.items())
-    sentence = _sentence(verdict, divergences, count)
+    sentence = render_text(
+        "convergence.txt.j2", verdict=verdict, divergences=divergences, count=count, fewest=_FEWEST_DRAWS
+    )
     return Convergence(tuple(parameters), chains, draws, divergences, long_sites, verdict, sentence)
 
 
@@ -202,28 +206,6 @@ def _overall(verdicts: list[str], divergences: int | None) -> str:
         if verdict in verdicts:
             return "usable" if verdict == "good" and divergences else verdict
     return ""
-
-
-def _sentence(verdict: str, divergences: int | None, count: int) -> str:
-    told = {
-        "no parameters": "All hyperparameters are fixed, so there was nothing to sample.",
-        _ONE_VALUE: "The hyperparameters are one best value each; their uncertainty is not part of these results.",
-        "approximate": "The draws come from a fitted approximation of the posterior and are independent of each "
-        "other, so they have no R-hat and no effective sample size, and this report cannot say how good the "
-        "approximation is. An inference that samples the posterior itself, such as NUTS, can be judged.",
-        "too few draws": f"The chains are shorter than {_FEWEST_DRAWS} draws, so their convergence cannot be judged.",
-        "good": f"All {count} parameters have converged: the chains agree and there are enough independent draws.",
-        "usable": f"All {count} parameters are usable: means and standard deviations can be trusted, the tails less "
-        "so. More draws would sharpen them.",
-        "not converged": "At least one parameter has not converged. Do not trust these results yet: run longer chains, "
-        "or reconsider the priors.",
-    }[verdict]
-    if divergences:
-        told += (
-            f" The sampler diverged {divergences} times, so parts of the posterior may be missing: raise "
-            "`target_accept` in [inference]."
-        )
-    return told
 
 
 def _extreme(choose: Any, values: list[float]) -> float:

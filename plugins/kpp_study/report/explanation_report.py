@@ -12,7 +12,6 @@ from kpp.explanations import Explanation
 from kpp.gp import probability
 from kpp_study.report.drawings.images import figure_style
 from kpp_study.report.explained import explained_part, importance
-from kpp_study.report.numbers import number, short_name
 from kpp_study.report.pages import render
 from kpp_study.report.rows import LATENT, Predicted
 from kpp_study.report.sentences import explained, recorded, today
@@ -35,7 +34,7 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
     """
     if not len(explanation):
         raise ValueError("`explanation` must have at least one instance, got none")
-    target = explanation.attrs.get("target")
+    target, predictions = explanation.attrs.get("target"), explanation.mean().predictions.values
     with figure_style():
         part = explained_part(
             explanation,
@@ -49,8 +48,13 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
         "created": today(),
         "version": importlib.metadata.version("kpp"),
         "sections": _SECTIONS,
-        "glance": _glance(explanation),
-        "provenance": list(_provenance(explanation).items()),
+        "strongest": importance(explanation)[0],
+        "count": len(explanation),
+        "num_features": len(explanation.feature_names),
+        "lowest": predictions.min(),
+        "highest": predictions.max(),
+        "mean": predictions.mean(),
+        "provenance": _provenance(explanation),
         "source": explanation.attrs.get("study", ""),
     }
     return render("explanation.html.j2", {**page, **part})
@@ -74,26 +78,6 @@ def _predicted(explanation: Explanation) -> Predicted | None:
         return None
     values = np.asarray(probability(attrs["link"], predictions.transpose("chain", "draw", "instance").values))
     return Predicted.probability(values.mean((0, 1)), LATENT[attrs["link"]])
-
-
-def _glance(explanation: Explanation) -> list[dict[str, str]]:
-    predictions = explanation.mean().predictions.values
-    strongest = importance(explanation)[0]
-    features = len(explanation.feature_names)
-    return [
-        {"label": "Explained rows", "value": str(len(explanation)), "note": ""},
-        {"label": "Features", "value": str(features), "note": ""},
-        {
-            "label": "Predictions",
-            "value": f"{number(float(predictions.min()))} to {number(float(predictions.max()))}",
-            "note": f"mean {number(float(np.mean(predictions)))}",
-        },
-        {
-            "label": "Most important",
-            "value": short_name(strongest.name),
-            "note": f"moves a prediction by {number(strongest.mean)} on average",
-        },
-    ]
 
 
 def _provenance(explanation: Explanation) -> Mapping[str, Any]:

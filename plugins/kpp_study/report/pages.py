@@ -25,6 +25,11 @@ def render(template: str, page: Mapping[str, Any]) -> str:
     return _environment().get_template(template).render({**page, **own})
 
 
+def render_text(template: str, **values: Any) -> str:
+    """Fill a template of plain text, and return it on one line."""
+    return " ".join(_environment().get_template(template).render(values).split())
+
+
 def _text(name: str) -> str:
     return importlib.resources.files("kpp_study.report").joinpath("templates", name).read_text(encoding="utf-8")
 

@@ -182,11 +182,11 @@ def row_table(
     """
     outputs = explanation.output_names or ("",)
     most = max(1, MAX_ROWS // len(outputs))
-    order = _by_prediction(explanation)
-    drawn = _spread(list(waterfalls), most)
+    order = by_prediction(explanation)
+    drawn = spread(list(waterfalls), most)
     kept = set(drawn)
     rest = [position for position in order if position not in kept]
-    positions = sorted([*drawn, *_spread(rest, most - len(drawn))])
+    positions = sorted([*drawn, *spread(rest, most - len(drawn))])
     columns = importance_order(mean_absolute(explanation.values))[:max_features].tolist()
     writer = _Writer(Explanation(explanation.isel(instance=positions).dataset.compute()), columns, max_features)
     rows = [
@@ -218,14 +218,15 @@ def row_table(
     )
 
 
-def _by_prediction(explanation: Explanation) -> list[int]:
+def by_prediction(explanation: Explanation) -> list[int]:
+    """Return the positions of the rows in the order of their mean predictions, of the last output if there are some."""
     predictions = explanation.predictions
     mean = predictions.mean([dim for dim in ("chain", "draw") if dim in predictions.dims])
     ranked = mean.isel(output=-1) if "output" in mean.dims else mean
     return np.argsort(ranked.values, kind="stable").tolist()
 
 
-def _spread(positions: list[int], most: int) -> list[int]:
+def spread(positions: list[int], most: int) -> list[int]:
     """Return at most `most` of the positions, evenly spaced."""
     if len(positions) <= most:
         return positions

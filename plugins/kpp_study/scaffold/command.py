@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from kpp_study.one_line import in_one_line
+
 _INFERENCE = """quick (the default: Laplace's approximation, or NaturalGradient for more than 1000 rows with labels), or
 full (NUTS)."""
 
@@ -33,34 +35,21 @@ def new() -> None:
 )
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing: take the defaults of all that is not given.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing study file.")
-def study(
-    data: str | None,
-    target: str | None,
-    task: str | None,
-    features: str | None,
-    inference: str | None,
-    output: Path,
-    yes: bool,
-    overwrite: bool,
-) -> None:
+def study(output: Path, yes: bool, overwrite: bool, **answers: str | None) -> None:
     """Write a study file with comments for a table.
 
     DATA is a CSV or Parquet file. In a terminal, the command asks for what is not given. The file runs unchanged by
     `kpp run`; columns that cannot be used are left out, and a comment says why.
     """
-    from kpp_study.scaffold.new_study import StudyAnswers, choose_study, write_study
+    from kpp_study.scaffold.new_study import choose_study, write_study
     from kpp_study.study.dialect import dialect_keys
     from kpp_study.study.errors import StudyError
 
-    try:
+    with in_one_line("new study", StudyError):
         if output.exists() and not overwrite:
             raise StudyError(f"--output: {str(output)!r} exists; add --overwrite to replace it")
-        answers = StudyAnswers(data, target, task, features, inference)
-        choices = choose_study(answers, ask=not yes and is_terminal())
+        choices = choose_study(ask=not yes and is_terminal(), **answers)
         write_study(choices, output)
-    except StudyError as error:
-        click.echo(f"kpp new study: {error}", err=True)
-        raise click.exceptions.Exit(2) from error
     click.echo(f"Wrote {output}: {choices.task} of {choices.target!r} on {len(choices.features)} features.")
     for key, value in dialect_keys(choices.dialect).items():
         click.echo(f"The table shows {key} = {value}, which the file says.")
@@ -81,11 +70,8 @@ def plugin(name: str, output: Path | None) -> None:
     """
     from kpp_study.scaffold.plugin import write_plugin
 
-    try:
+    with in_one_line("new plugin", OSError, ValueError, code=2):
         folder = write_plugin(name, output)
-    except (ValueError, OSError) as error:
-        click.echo(f"kpp new plugin: {error}", err=True)
-        raise click.exceptions.Exit(2) from error
     click.echo(f"Wrote the plugin kpp-{name.replace('_', '-')} to {folder}")
     click.echo(f"Next: cd {shlex.quote(str(folder))} && pip install -e '.[test]' && pytest")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,30 +33,17 @@ _FEW = 0.05
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
-class StudyAnswers:
-    """Answers that are known before any question; None for those that are not.
+def choose_study(
+    *, data: str | None, target: str | None, task: str | None, features: str | None, inference: str | None, ask: bool
+) -> StudyChoices:
+    """Collect all that a study file needs.
 
-    Attributes:
-        data: The path of the table.
+    Args:
+        data: The path of the table; None, here and below, if the answer is not known before it is asked for.
         target: The column to predict.
         task: "regression" or "classification".
         features: The names of the features with commas between, or "all".
         inference: "quick" or "full".
-    """
-
-    data: str | None = None
-    target: str | None = None
-    task: str | None = None
-    features: str | None = None
-    inference: str | None = None
-
-
-def choose_study(answers: StudyAnswers, *, ask: bool) -> StudyChoices:
-    """Collect all that a study file needs.
-
-    Args:
-        answers: The known answers.
         ask: Whether to ask for the others in the terminal; if not, they take their defaults.
 
     Returns:
@@ -66,10 +52,8 @@ def choose_study(answers: StudyAnswers, *, ask: bool) -> StudyChoices:
     Raises:
         StudyError: If an answer is invalid, or the data or the target is missing and must not be asked for.
     """
-    path, table, dialect = _answer(
-        answers.data, _read_data, "The table, a CSV or Parquet file", missing="DATA", ask=ask
-    )
-    if ask and answers.target is None:
+    path, table, dialect = _answer(data, _read_data, "The table, a CSV or Parquet file", missing="DATA", ask=ask)
+    if ask and target is None:
         click.echo(f"{path.name} has {len(table)} rows and the columns {', '.join(table.columns)}")
 
     def read_target(name: str) -> str:
@@ -77,32 +61,32 @@ def choose_study(answers: StudyAnswers, *, ask: bool) -> StudyChoices:
         possible_task(table[name])
         return name
 
-    target = _answer(answers.target, read_target, "The column to predict", missing="--target", ask=ask)
+    name = _answer(target, read_target, "The column to predict", missing="--target", ask=ask)
     task = _answer(
-        answers.task,
-        lambda text: possible_task(table[target], _one_of(text, (REGRESSION, CLASSIFICATION), "--task")),
+        task,
+        lambda text: possible_task(table[name], _one_of(text, (REGRESSION, CLASSIFICATION), "--task")),
         f"The task, {REGRESSION} or {CLASSIFICATION}",
-        default=possible_task(table[target]),
+        default=possible_task(table[name]),
         ask=ask,
     )
-    columns = [describe(table[name]) for name in table.columns if name != target]
-    features, left_out = _answer(
-        answers.features,
+    columns = [describe(table[column]) for column in table.columns if column != name]
+    chosen, left_out = _answer(
+        features,
         lambda text: _choose_features(text, columns, path),
         f"The features, with commas between, or {_ALL}",
         default=_ALL,
         ask=ask,
     )
     inference = _answer(
-        answers.inference,
+        inference,
         lambda text: _one_of(text, (QUICK, FULL), "--inference"),
         f"The inference, {QUICK} (Laplace's approximation) or {FULL} (NUTS)",
         default=QUICK,
         ask=ask,
     )
-    num_different = len(table[[feature.name for feature in features]].drop_duplicates())
-    codes = task == CLASSIFICATION and holds_codes(table[target])
-    return StudyChoices(path, target, task, features, left_out, inference, len(table), num_different, dialect, codes)
+    num_different = len(table[[feature.name for feature in chosen]].drop_duplicates())
+    codes = task == CLASSIFICATION and holds_codes(table[name])
+    return StudyChoices(path, name, task, chosen, left_out, inference, len(table), num_different, dialect, codes)
 
 
 def write_study(choices: StudyChoices, output: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from kpp_study.one_line import in_one_line
+
 
 @click.command("run")
 @click.argument("study", type=click.Path(path_type=Path))
@@ -33,22 +35,15 @@ def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: 
     output = output or Path(f"{study.stem}-results")
     logging.basicConfig(format="kpp: %(message)s")
     _set_up_jax()
-    try:
+    with in_one_line("run", OSError, StudyError, debug=debug):
         from kpp_study.study.runner import run_study
         from kpp_study.study.sections.config import load_study
 
         config = load_study(study)
-        run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
-    except StudyError as error:
-        if debug:
-            raise
-        click.echo(f"kpp run: {' '.join(str(error).split())}", err=True)
-        raise click.exceptions.Exit(2) from error
-    except OSError as error:  # a full disk, for example
-        if debug:
-            raise
-        click.echo(f"kpp run: the results can't be written to {str(output)!r}: {error}", err=True)
-        raise click.exceptions.Exit(1) from error
+        try:
+            run_study(config, output, overwrite=overwrite, resume=resume, progress=not quiet)
+        except OSError as error:  # a full disk, for example
+            raise OSError(f"the results can't be written to {str(output)!r}: {error}") from error
     if not quiet:
         click.echo(f"Done. The report is {output / 'report.html'}")
 
@@ -75,7 +70,7 @@ def predict(fit: Path, data: Path, output: Path | None, overwrite: bool, unseen:
     provides them.
     """
     output = output or Path(f"{data.stem}-predictions.csv")
-    try:
+    with in_one_line("predict", OSError, TypeError, ValueError, debug=debug):
         if output.exists() and not overwrite:
             raise ValueError(f"--output {str(output)!r} is there; add --overwrite to replace it")
         _set_up_jax()
@@ -86,11 +81,6 @@ def predict(fit: Path, data: Path, output: Path | None, overwrite: bool, unseen:
         predicted = load_fit(fit).predict(read_table(data, "DATA"), unseen=unseen)
         with replace_when_complete(output) as partial:
             predicted.to_csv(partial, index_label="row")
-    except (OSError, TypeError, ValueError) as error:
-        if debug:
-            raise
-        click.echo(f"kpp predict: {' '.join(str(error).split())}", err=True)
-        raise click.exceptions.Exit(1 if isinstance(error, OSError) else 2) from error
     click.echo(f"Done. {len(predicted)} predictions are in {output}")
 
 

@@ -27,12 +27,11 @@ def check_output(output: Path, overwrite: bool) -> None:
     An empty folder is treated as missing. With `overwrite` the results of an earlier study, the files in `FILES`, may
     be replaced; other files are never replaced.
     """
+    _check_parent(output)
     if not os.path.lexists(output):
-        _check_parent(output)
         return
     if output.is_symlink() or not output.is_dir():
         raise StudyError(f"--output {str(output)!r} exists and is not a folder")
-    _check_parent(output)
     found = {entry.name for entry in output.iterdir()}
     others = sorted(found - set(FILES))
     if others:

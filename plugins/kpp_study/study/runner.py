@@ -109,9 +109,7 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
             save_fit(folder / FIT_FILE, fit, plan.data, plan.config.explainer.max_draws)
         except (TypeError, ValueError) as error:  # everything else of the study is complete
             stages.say(f"{FIT_FILE}, from which new rows could be predicted, can't be written: {error}")
-        contents = report_contents(
-            plan.config, plan.data, plan.rows, fit, groups, explanation, keys=plan.keys, seconds=stages.seconds
-        )
+        contents = report_contents(plan, fit, groups, explanation, stages.seconds)
         if certificate is not None:
             contents = dataclasses.replace(contents, certificate=certificate.sentence())
     with stages.stage("report"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from kpp.preferences import Matches
 from kpp_study.study.errors import StudyError, blame
 from kpp_study.study.reading.data import StudyData, read_data_columns
 from kpp_study.study.reading.files import complete_rows, read_complete_rows, read_with_features
-from kpp_study.study.sections.data_config import BagFiles, DataConfig, EffectFiles, GraphFiles, MatchFiles
+from kpp_study.study.sections.data_config import DataConfig
 
 
 def read_data(config: DataConfig) -> StudyData:
@@ -37,7 +38,7 @@ def _read_plain(config: DataConfig) -> StudyData:
 
 def _read_with_graph(config: DataConfig) -> StudyData:
     """Read a table whose columns are nodes of a graph, and rows without the target if there are any."""
-    files: GraphFiles = config.further
+    files = config.further
     data = _read_plain(config)
     if files.unlabelled is None:
         return data
@@ -49,7 +50,7 @@ def _read_with_graph(config: DataConfig) -> StudyData:
 
 def _read_bags(config: DataConfig) -> StudyData:
     """Read points in bags, one covariate per bag, and one target per bag or targets at their own covariates."""
-    files: BagFiles = config.further
+    files = config.further
     points, features = read_with_features(config, config.path, "data.path", {"bag": [files.bag]})
     covariates = list(files.covariates or ())
     of_targets = {"covariates": covariates, "target": [config.target]}
@@ -70,7 +71,7 @@ def _read_bags(config: DataConfig) -> StudyData:
 
 def _read_matches(config: DataConfig) -> StudyData:
     """Read matches between items; the target is the outcome for the first item of each pair."""
-    files: MatchFiles = config.further
+    files = config.further
     items, features = read_with_features(config, files.items, "data.items", {"item": [files.item]})
     named = {"winner": [files.winner], "loser": [files.loser], "contexts": list(files.contexts)}
     named |= {"tie": [files.tie]} if files.tie is not None else {}
@@ -105,7 +106,7 @@ def _read_matches(config: DataConfig) -> StudyData:
 
 def _read_effects(config: DataConfig) -> StudyData:
     """Read treatments with outcomes and columns to adjust for, and outcomes with targets."""
-    files: EffectFiles = config.further
+    files = config.further
     outcome = list(files.outcome)
     needed = {"outcome": outcome, "adjusting": list(files.adjusting or ())}
     trial, features = read_with_features(config, config.path, "data.path", needed)
@@ -137,7 +138,7 @@ def _scaled(table: pd.DataFrame, other: pd.DataFrame, standardize: bool) -> tupl
     return scales.apply(table), scales.apply(other)
 
 
-def _choose_adjusting(files: EffectFiles, treatment: Sequence[str], columns: Sequence[str]) -> list[str]:
+def _choose_adjusting(files: SimpleNamespace, treatment: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Return the columns to adjust for: those given, if the graph permits them, or else the best minimal set.
 
     Without a graph they are those given.

@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
+from kpp.foundation.wording import listed
 from kpp.inference import Fit
-from kpp.typing import RngKey
 from kpp_study.report import sentences
 from kpp_study.report.contents import ColumnSummary, DataSummary, ReportContents
-from kpp_study.report.rows import LATENT, Predicted
+from kpp_study.report.rows import LATENT, Predicted, by_prediction, spread
 from kpp_study.study.output import versions
 from kpp_study.study.reading.data import StudyData
 from kpp_study.study.reported import results
@@ -22,30 +23,27 @@ from kpp_study.study.reported.describe import describe_model
 from kpp_study.study.sections.config import StudyConfig
 from kpp_study.study.sections.section import Rows
 
+if TYPE_CHECKING:
+    from kpp_study.study.plan import StudyPlan
+
 
 def report_contents(
-    config: StudyConfig,
-    data: StudyData,
-    rows: np.ndarray,
+    plan: StudyPlan,
     fit: Fit,
     groups: Mapping[str, xr.Dataset],
     explanation: Explanation,
-    *,
-    keys: Mapping[str, RngKey],
     seconds: Mapping[str, float],
 ) -> ReportContents:
     """Return the contents of the report.
 
     Args:
-        config: The contents of the study file.
-        data: The data.
-        rows: The numbers of the explained rows, (p,).
-        fit: The fit.
+        plan: The study.
+        fit: Its fit.
         groups: The groups of the fit, in the units of the table.
         explanation: The explanation, in the units of the table.
-        keys: Random keys, "predict" and "prior".
         seconds: How long each stage took.
     """
+    config, data, rows, keys = plan.config, plan.data, plan.rows, plan.keys
     model, available = config.model, fit.num_chains * fit.num_draws
     probability = results.probabilities(fit, data)
     predictive = results.predictive_draws(keys["predict"], fit, data, groups) if probability is None else None
@@ -56,7 +54,6 @@ def report_contents(
         created=sentences.today(),
         data=_data_summary(data),
         model=describe_model(model),
-        units=_units(data),
         inference=_inference(config, fit),
         approximates=config.inference.approximates,
         posterior=groups["posterior"],
@@ -88,7 +85,7 @@ def _data_summary(data: StudyData) -> DataSummary:
         target=data.units.target,
         y=data.y,
         columns=[_column(data, index) for index in range(len(names))],
-        scaling=_scaling_sentence(data),
+        scaled=_scaled(data),
         warnings=[f"Constant columns, which cannot explain anything: {', '.join(constant)}."] if constant else [],
     )
 
@@ -102,16 +99,6 @@ def _inference(config: StudyConfig, fit: Fit) -> str:
         warmup = f" after {steps} steps of warm-up" if steps is not None else ""
         return f"Fitted by {name}: {chains} {_plural('chain', chains)} of {draws} draws{warmup}."
     return f"Fitted by {name}: {chains * draws} {_plural('draw', chains * draws)}."
-
-
-def _units(data: StudyData) -> str:
-    """Return a sentence on the units of the hyperparameters."""
-    if data.units.is_identity:
-        return ""
-    return (
-        "They are in the units of the standardized data: a lengthscale of 1 is one standard deviation of its feature, "
-        "a variance of 1 that of the target."
-    )
 
 
 def _value_unit(data: StudyData, explanation: Explanation, latent: str | None) -> str:
@@ -131,13 +118,7 @@ def _further(
 ) -> Predicted | None:
     """Return what the explained rows are predicted to be, where the explanation is of something else.
 
-    Args:
-        data: The data.
-        rows: The numbers of the explained rows, (p,).
-        probability: The probability of label 1 in all rows, (n,), or None.
-        predictive: Draws of new observations of the target, (s, M), or None.
-        explanation: The explanation.
-        latent: The unit of the function of a label.
+    `probability` (n,) and `predictive` (s, M) are of all rows, and `latent` is the unit of the function of a label.
     """
     if probability is not None and explanation.attrs.get("scale") != "probability":
         return Predicted.probability(probability[rows], latent)
@@ -152,16 +133,12 @@ def _waterfall_positions(rows: Rows, explanation: Explanation, instances: np.nda
     `rows` is a number of rows, spread evenly from the lowest to the highest prediction, a list of row numbers, or all;
     `instances` are the numbers of the explained rows.
     """
-    predictions = explanation.mean().predictions
-    ranked = predictions.isel(output=-1) if "output" in predictions.dims else predictions
-    order = np.argsort(ranked.values, kind="stable")
+    order = by_prediction(explanation)
     if isinstance(rows, tuple):
-        return [int(position) for position in order if instances[position] in rows]
-    if rows == "all" or rows >= order.size:
-        return order.tolist()
-    if rows == 1:
-        return [int(order[order.size // 2])]
-    return order[np.linspace(0, order.size - 1, rows).round().astype(int)].tolist()
+        return [position for position in order if instances[position] in rows]
+    if rows == "all":
+        return order
+    return [order[len(order) // 2]] if rows == 1 else spread(order, rows)
 
 
 def _provenance(
@@ -189,21 +166,16 @@ def _column(data: StudyData, index: int) -> ColumnSummary:
     numbers = {"mean": values.mean(), "sd": values.std(), "low": values.min(), "high": values.max()}
     levels = schema.levels.get(name, ())
     counts = [f"{level} ({int((values == code).sum())})" for code, level in enumerate(levels)]
-    shown = ", ".join(counts[:12]) + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")
-    return ColumnSummary(name, **{key: float(value) for key, value in numbers.items()}, levels=shown)
+    return ColumnSummary(name, **{key: float(value) for key, value in numbers.items()}, levels=listed(counts, 12))
 
 
-def _scaling_sentence(data: StudyData) -> str:
+def _scaled(data: StudyData) -> str:
+    """Return which columns the model sees shifted and scaled; empty if none."""
     units = data.units
     if units.is_identity:
-        return "The model sees them as they are."
-    which = "features that are numbers"
-    if units.target_scale != 1.0 or units.target_center != 0.0:
-        which += f" and {data.target_name}"
-    return (
-        f"For the model, {which} were shifted and scaled to mean 0 and standard deviation 1; predictions, "
-        "contributions and feature values in this report are back in their own units."
-    )
+        return ""
+    with_target = units.target_scale != 1.0 or units.target_center != 0.0
+    return "features that are numbers" + f" and {data.target_name}" * with_target
 
 
 def _plural(word: str, count: int) -> str:

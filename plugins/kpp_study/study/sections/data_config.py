@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from kpp.runtime.files import expand_user
@@ -17,74 +18,6 @@ from kpp_study.study.errors import StudyError, did_you_mean
 from kpp_study.study.sections.section import Key, character, choice, file, flag, names, read_section, text
 
 _GRAPH_FILES = (".dot", ".gv", ".txt")
-
-
-@dataclasses.dataclass(frozen=True)
-class GraphFiles:
-    """The further keys of the kind "graph".
-
-    Attributes:
-        graph: The causal graph in the language DOT or dagitty.
-        unlabelled: A file of rows without the target, or None.
-    """
-
-    graph: str
-    unlabelled: Path | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class BagFiles:
-    """The further keys of the kind "bags".
-
-    Attributes:
-        bags: The file with one row per bag.
-        bag: The column that names the bag, in both files.
-        covariates: The columns of `bags` that describe a bag; None if bags have no covariates.
-        targets: A file of targets at their own covariates; None if `bags` holds one target per bag.
-    """
-
-    bags: Path
-    bag: str
-    covariates: tuple[str, ...] | None = None
-    targets: Path | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class MatchFiles:
-    """The further keys of the kind "matches", as for `kpp.preferences.Matches.from_tables`.
-
-    Attributes:
-        items: The file with one row per item.
-        item: The column of `items` that names the item.
-        winner: The column that names the winner of a match.
-        loser: The column that names the loser.
-        tie: The column that is 1 for a tie, or None if there are none.
-        contexts: The columns that hold the context of a match.
-    """
-
-    items: Path
-    item: str
-    winner: str
-    loser: str
-    tie: str | None = None
-    contexts: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class EffectFiles:
-    """The further keys of the kind "effects".
-
-    Attributes:
-        outcome: The columns of outcomes, in both files.
-        targets: The file with outcomes and targets.
-        adjusting: The columns to adjust for; None if the graph decides, or there are none.
-        graph: The causal graph, as for `GraphFiles`, or None.
-    """
-
-    outcome: tuple[str, ...]
-    targets: Path
-    adjusting: tuple[str, ...] | None = None
-    graph: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +33,7 @@ class DataConfig:
         categorical: Columns of numbers that are codes of categories; for the target, of two classes.
         standardize: Whether features and target are shifted and scaled to mean 0 and standard deviation 1 for the
             model.
-        further: The keys of kinds other than "table".
+        further: The keys that only the kind has, as attributes.
         dialect: The keys about the format of all files.
     """
 
@@ -110,7 +43,7 @@ class DataConfig:
     features: tuple[str, ...] | None = None
     categorical: tuple[str, ...] = ()
     standardize: bool = True
-    further: Any = None
+    further: SimpleNamespace = dataclasses.field(default_factory=SimpleNamespace)
     dialect: TableFormat = PLAIN
 
 
@@ -125,13 +58,14 @@ def read_data_section(table: Any, folder: Path) -> DataConfig:
         StudyError: If a key is unknown, missing or invalid.
     """
     kind = read_section(table, "data", {"kind": _KIND}, is_open=True)["kind"]
-    keys, files = KINDS[kind]
+    keys = KINDS[kind]
     found = {"target": "", **read_section(table, "data", keys)}
     paths = [name for name, key in keys.items() if key.is_file and found[name] is not None]
     found |= {name: folder / expand_user(Path(found[name])) for name in paths}
     if (found.get("graph") or "").endswith(_GRAPH_FILES):
         found["graph"] = _read_graph(folder / expand_user(Path(found["graph"])))
-    found |= {"dialect": _filled(TableFormat, found), "further": files and _filled(files, found)}
+    further = SimpleNamespace(**{name: found[name] for name in _FURTHER[kind]})
+    found |= {"dialect": _filled(TableFormat, found), "further": further}
     config = _filled(DataConfig, found)
     _check(config)
     return config
@@ -162,42 +96,43 @@ def _check(config: DataConfig) -> None:
     if features is not None and unknown:
         hint = did_you_mean(unknown[0], features)
         raise StudyError(f"data.categorical names {unknown[0]!r}, which is not in data.features; {hint}")
-    if isinstance(further, BagFiles) and further.targets is not None and not further.covariates:
+    if config.kind == "bags" and further.targets is not None and not further.covariates:
         raise StudyError("data.covariates is missing: they are the columns that join `bags` and `targets`")
-    if isinstance(further, EffectFiles) and further.graph and features is None and further.adjusting is None:
+    if config.kind == "effects" and further.graph and features is None and further.adjusting is None:
         raise StudyError("data.features is missing: the treatments, as data.graph decides the columns to adjust for")
 
 
 _GRAPH = "the causal graph in the language DOT or dagitty, or a file that holds it"
 _TARGET = "the name of the column to predict"
-_KIND = choice("what the files hold", "table", ["table", "graph", "bags", "matches", "effects"])
-_GRAPH_KEYS = {
-    "unlabelled": file("a file of rows without the target"),
-    "graph": text(_GRAPH, required=True),
+_TREATED = "with treatments, outcomes and columns to adjust for"
+_FURTHER: dict[str, dict[str, Key]] = {
+    "table": {},
+    "graph": {"unlabelled": file("a file of rows without the target"), "graph": text(_GRAPH, required=True)},
+    "bags": {
+        "bags": file("the file with one row per bag", required=True),
+        "bag": text("the column that names the bag, in both files", required=True),
+        "covariates": names("the columns that describe a bag"),
+        "targets": file("a file of targets at their own covariates"),
+    },
+    "matches": {
+        "items": file("the file with one row per item", required=True),
+        "item": text("the column of `items` that names the item", "ID"),
+        "winner": text("the column that names the winner of a match", "winner"),
+        "loser": text("the column that names the loser of a match", "loser"),
+        "tie": text("the column that is 1 for a tie and 0 otherwise"),
+        "contexts": names("the columns that hold the context of a match", ()),
+    },
+    "effects": {
+        "outcome": names("the columns of outcomes, in both files", required=True),
+        "targets": file("the file with outcomes and targets", required=True),
+        "adjusting": names("the columns to adjust for"),
+        "graph": text(f"{_GRAPH}; it decides or checks the columns to adjust for"),
+    },
 }
-_BAG_KEYS = {
-    "bags": file("the file with one row per bag", required=True),
-    "bag": text("the column that names the bag, in both files", required=True),
-    "covariates": names("the columns that describe a bag"),
-    "targets": file("a file of targets at their own covariates"),
-}
-_MATCH_KEYS = {
-    "items": file("the file with one row per item", required=True),
-    "item": text("the column of `items` that names the item", "ID"),
-    "winner": text("the column that names the winner of a match", "winner"),
-    "loser": text("the column that names the loser of a match", "loser"),
-    "tie": text("the column that is 1 for a tie and 0 otherwise"),
-    "contexts": names("the columns that hold the context of a match", ()),
-}
-_EFFECT_KEYS = {
-    "outcome": names("the columns of outcomes, in both files", required=True),
-    "targets": file("the file with outcomes and targets", required=True),
-    "adjusting": names("the columns to adjust for"),
-    "graph": text(f"{_GRAPH}; it decides or checks the columns to adjust for"),
-}
+_KIND = choice("what the files hold", "table", list(_FURTHER))
 
 
-def _keys(what: str, target: str, further: Mapping[str, Key]) -> dict[str, Key]:
+def _keys(kind: str, what: str, target: str) -> dict[str, Key]:
     """Return the keys of a kind; `what` is a row of the file, and matches have no target."""
     return {
         "kind": _KIND,
@@ -206,7 +141,7 @@ def _keys(what: str, target: str, further: Mapping[str, Key]) -> dict[str, Key]:
         "features": names("the columns to predict from, by default all others"),
         "categorical": names("columns of numbers that are codes of categories", ()),
         "standardize": flag("whether the model sees numbers with mean 0 and variance 1", True),
-        **further,
+        **_FURTHER[kind],
         "separator": character("the character between the columns of CSV files", PLAIN.separator),
         "decimal": choice("the decimal mark of CSV files", PLAIN.decimal, [".", ","]),
         "encoding": text('the encoding of CSV files, such as "latin-1"', PLAIN.encoding),
@@ -215,12 +150,11 @@ def _keys(what: str, target: str, further: Mapping[str, Key]) -> dict[str, Key]:
     }
 
 
-_TREATED = "with treatments, outcomes and columns to adjust for"
-#: For each kind its keys, and the class of the further ones.
-KINDS: dict[str, tuple[dict[str, Key], type | None]] = {
-    "table": (_keys("with the features and the target", _TARGET, {}), None),
-    "graph": (_keys("whose columns are nodes of a causal graph", _TARGET, _GRAPH_KEYS), GraphFiles),
-    "bags": (_keys("with one row per point", "the name of the column of aggregates to explain", _BAG_KEYS), BagFiles),
-    "matches": (_keys("with one row per match", "", _MATCH_KEYS), MatchFiles),
-    "effects": (_keys(_TREATED, "the name of the target, in `targets`", _EFFECT_KEYS), EffectFiles),
+#: For each kind its keys.
+KINDS: dict[str, dict[str, Key]] = {
+    "table": _keys("table", "with the features and the target", _TARGET),
+    "graph": _keys("graph", "whose columns are nodes of a causal graph", _TARGET),
+    "bags": _keys("bags", "with one row per point", "the name of the column of aggregates to explain"),
+    "matches": _keys("matches", "with one row per match", ""),
+    "effects": _keys("effects", _TREATED, "the name of the target, in `targets`"),
 }

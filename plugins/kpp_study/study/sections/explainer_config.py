@@ -8,7 +8,7 @@ from typing import Any
 
 from kpp import registry
 from kpp_study.study.errors import StudyError, blame
-from kpp_study.study.sections.options import check_options, fields_of
+from kpp_study.study.sections.options import check_options, fields_of, is_needed
 from kpp_study.study.sections.section import Rows, count, read_section, rows, text
 
 _ROWS = "a number of rows, a list of row numbers (from 0), or all"
@@ -80,7 +80,7 @@ def read_explainer_section(table: Any, *, of_pairs: bool) -> ExplainerConfig:
     takes_background = known.pop("background", None) is not None
     check_options("explainer", options, known, KEYS)
     for name, field in known.items():
-        if name not in options and field.default is field.default_factory is dataclasses.MISSING:
+        if name not in options and is_needed(field):
             raise StudyError(f"explainer.{name} is missing: the explainer {found['name']!r} needs it")
     if found["background"] is not None and not takes_background:
         raise StudyError("explainer.background: neither the explainer nor its value function takes a background")

@@ -14,6 +14,11 @@ def fields_of(cls: Any) -> dict[str, dataclasses.Field]:
     return {field.name: field for field in dataclasses.fields(cls) if field.init}
 
 
+def is_needed(field: dataclasses.Field) -> bool:
+    """Return whether a field has no default."""
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
 def check_options(
     section: str, options: Mapping[str, Any], fields: Mapping[str, dataclasses.Field], also: Iterable[str]
 ) -> None:
@@ -37,12 +42,8 @@ def check_options(
             (float, (int, float), "a number"),
             (str, (str,), "text"),
         ):
-            if _is_option(fields[key], kind):
+            # The values of a field are of a type, or None for its default.
+            if isinstance(fields[key].default, kind) or fields[key].type in (kind | None, f"{kind.__name__} | None"):
                 if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
                     raise StudyError(f"{section}.{key} must be {words}, got {value!r}")
                 break
-
-
-def _is_option(field: dataclasses.Field, kind: type) -> bool:
-    """Return whether the values of a field are of a type, or None for its default."""
-    return isinstance(field.default, kind) or field.type in (kind | None, f"{kind.__name__} | None")

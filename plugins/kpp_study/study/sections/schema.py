@@ -19,6 +19,7 @@ import numpyro.distributions as dist
 from kpp import registry
 from kpp_study.study.sections.config import DECIDED_FIELDS, SECTIONS
 from kpp_study.study.sections.data_config import KINDS
+from kpp_study.study.sections.options import fields_of, is_needed
 from kpp_study.study.sections.section import Key
 
 Schema = dict[str, Any]
@@ -30,7 +31,7 @@ _KERNEL, _VALUE = {"$ref": "#/definitions/kernel"}, {"$ref": "#/definitions/valu
 def study_schema() -> Schema:
     """Return the JSON Schema (draft 7) of study files, for the installed plugins."""
     sections = {name: _section(SECTIONS[name]) for name in ("study", "certificate", "report")}
-    sections["data"] = {"oneOf": [_section(keys, kind=kind) for kind, (keys, _) in KINDS.items()]}
+    sections["data"] = {"oneOf": [_section(keys, kind=kind) for kind, keys in KINDS.items()]}
     models = registry.models()
     sections["model"] = {"oneOf": [_named(name, cls, optional=DECIDED_FIELDS) for name, cls in models.items()]}
     inferences = registry.inferences()
@@ -60,10 +61,10 @@ def _named(
     name: str, cls: type, *, default: str | None = None, optional: Iterable[str] = (), further: Schema | None = None
 ) -> Schema:
     """Describe a section or an object that builds a registered class by its name and fields."""
-    fields = [field for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]  # all are dataclasses
-    needed = [field.name for field in fields if _is_needed(field) and field.name not in optional]
+    fields = fields_of(cls)
+    needed = [name for name, field in fields.items() if is_needed(field) and name not in optional]
     texts = _field_texts(cls)
-    described = {field.name: _field(field, texts.get(field.name)) for field in fields}
+    described = {name: _field(field, texts.get(name)) for name, field in fields.items()}
     summary = (inspect.getdoc(cls) or "").partition("\n")[0]
     names = {"name": {"const": name, "description": summary}, "kind": {"type": "string"}}
     required = needed if name == default else ["name", *needed]
@@ -119,10 +120,6 @@ def _type(field: dataclasses.Field) -> Mapping[str, Any]:
     if parts == ["AbstractKernel"]:
         return {"allOf": [_KERNEL]}
     return {"allOf": [_VALUE]} if parts == ["Leaf"] else {}
-
-
-def _is_needed(field: dataclasses.Field) -> bool:
-    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def _as_json(value: object) -> Any:
