@@ -21,6 +21,7 @@ from .fusion.model import AbstractEffectModel as AbstractEffectModel
 from .fusion.queries import argmin_posterior as argmin_posterior
 from .fusion.queries import contrast as contrast
 from .fusion.sampling_effect import SamplingEffect as SamplingEffect
+from .mechanisms.causation import causation_bounds as causation_bounds
 from .mechanisms.gaussian_process import GPMechanism as GPMechanism
 from .mechanisms.linear import LinearMechanism as LinearMechanism
 from .mechanisms.mechanism import AbstractMechanism as AbstractMechanism
