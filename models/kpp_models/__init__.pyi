@@ -71,5 +71,7 @@ from .treatments.instruments import InstrumentalMean as InstrumentalMean
 from .treatments.instruments import InstrumentalRegression as InstrumentalRegression
 from .treatments.instruments import instrumental_effect as instrumental_effect
 from .treatments.instruments import instrumental_regression as instrumental_regression
+from .treatments.mediation.effects import MediationEffects as MediationEffects
+from .treatments.mediation.effects import mediation as mediation
 from .treatments.overlap import effective_rows as effective_rows
 from .treatments.study import causal_effect as causal_effect
