@@ -202,6 +202,5 @@ def test_linear_data_give_least_squares_and_its_standard_errors():
     (_, direct, b, _), (_, sd_direct, sd_b, _) = least_squares([t, m, z], y)
     expected = {"natural_direct": (direct, sd_direct), "natural_indirect": (a * b, np.hypot(a * sd_b, b * sd_a))}
     for name, (value, error) in expected.items():
-        print(name, found.loc[name], value, error)
         assert abs(found.loc[name, "mean"] - value) < error / 2
         assert 0.75 < found.loc[name, "sd"] / error < 1.5
