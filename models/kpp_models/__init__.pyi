@@ -21,6 +21,7 @@ from .fusion.model import AbstractEffectModel as AbstractEffectModel
 from .fusion.queries import argmin_posterior as argmin_posterior
 from .fusion.queries import contrast as contrast
 from .fusion.sampling_effect import SamplingEffect as SamplingEffect
+from .mechanisms.causation import causation_bounds as causation_bounds
 from .mechanisms.gaussian_process import GPMechanism as GPMechanism
 from .mechanisms.linear import LinearMechanism as LinearMechanism
 from .mechanisms.mechanism import AbstractMechanism as AbstractMechanism
@@ -70,5 +71,7 @@ from .treatments.instruments import InstrumentalMean as InstrumentalMean
 from .treatments.instruments import InstrumentalRegression as InstrumentalRegression
 from .treatments.instruments import instrumental_effect as instrumental_effect
 from .treatments.instruments import instrumental_regression as instrumental_regression
+from .treatments.mediation.effects import MediationEffects as MediationEffects
+from .treatments.mediation.effects import mediation as mediation
 from .treatments.overlap import effective_rows as effective_rows
 from .treatments.study import causal_effect as causal_effect

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from kpp import linalg
 from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood, GaussianProcessMarginal, LaplaceMarginal, condition
 from kpp.gp.toolkit import PriorMean, check_kernel_fits, check_mean_fits, evaluate_mean, mean_field
 from kpp.kernels import AbstractKernel, resolve_features
@@ -39,7 +40,7 @@ class GPMechanism(AbstractMechanism):
 
     needs_training: ClassVar[bool] = True
 
-    kernel: AbstractKernel
+    kernel: AbstractKernel  # type: ignore[misc]  # mypy takes the abstract fields for fields with defaults
     likelihood: AbstractPointwiseLikelihood = likelihood_field()
     mean: Any = mean_field(default_factory=lambda: dist.Normal(0.0, 1.0))
     loadings: Any = None
@@ -62,15 +63,27 @@ class GPMechanism(AbstractMechanism):
 
     def law(self, inputs: Causes, training: Training | None = None) -> dist.Distribution:
         """Return the law of dependent rows; see `AbstractMechanism.law`."""
-        num_parents, points = len(inputs.parents), inputs.points
-        kernel = self.kernel.on(tuple(range(num_parents))) if inputs.hidden else self.kernel
-        mean = _Center(self.mean, [self.loadings[name] for name in inputs.hidden], num_parents)
+        return self._observed(*self._moments(inputs, training))
+
+    def latent(self, inputs: Causes, white: Float[Array, " n"], training: Training | None = None) -> Float[Array, " n"]:
+        """Draw the function from its posterior, jointly at all rows; see `AbstractMechanism.latent`."""
+        mean, covariance = self._moments(inputs, training)
+        scale = jnp.mean(self._kernel(inputs).diagonal(inputs.points))
+        nugget = linalg.max_relative_jitter(covariance.dtype) * scale  # the covariance is singular at repeated rows
+        return mean + linalg.cholesky(linalg.add_diagonal(covariance, nugget), what="the predictive covariance") @ white
+
+    def _kernel(self, inputs: Causes) -> AbstractKernel:
+        return self.kernel.on(tuple(range(len(inputs.parents)))) if inputs.hidden else self.kernel
+
+    def _moments(self, inputs: Causes, training: Training | None) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+        kernel, points = self._kernel(inputs), inputs.points
+        mean = _Center(self.mean, [self.loadings[name] for name in inputs.hidden], len(inputs.parents))
         if training is None:
-            return self._observed(mean(points), kernel.gram(points))
+            return mean(points), kernel.gram(points)
         process = condition(kernel, training.inputs.points, self.likelihood.observe(training.values), mean)
         latent = process.moments(points, covariance=True)
         assert latent.covariance is not None  # it was asked for
-        return self._observed(latent.mean, latent.covariance)
+        return latent.mean, latent.covariance
 
     def _observed(self, mean: Float[Array, " n"], covariance: Float[Array, "n n"]) -> dist.Distribution:
         if isinstance(self.likelihood, GaussianLikelihood):

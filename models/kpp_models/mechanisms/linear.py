@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.gp import AbstractPointwiseLikelihood, scalar_field
@@ -60,7 +61,12 @@ class LinearMechanism(AbstractMechanism):
 
     def law(self, inputs: Causes, training: Training | None = None) -> dist.Distribution:
         """Return the law of independent rows; see `AbstractMechanism.law`."""
+        return LatentObservations(self.likelihood, self.latent(inputs))
+
+    def latent(
+        self, inputs: Causes, white: Float[Array, " n"] | None = None, training: Training | None = None
+    ) -> Float[Array, " n"]:
+        """Return the linear predictor, which is known; see `AbstractMechanism.latent`."""
         terms = [self.coefficients[name] * values for name, values in inputs.parents.items()]
         terms += [self.loadings[name] * values for name, values in inputs.hidden.items()]
-        latent = sum(terms, jnp.broadcast_to(self.intercept, (inputs.num_rows,)))
-        return LatentObservations(self.likelihood, latent)
+        return sum(terms, jnp.broadcast_to(self.intercept, (inputs.num_rows,)))

@@ -1,7 +1,5 @@
 """The contract of a mechanism: the law of a variable given its direct causes."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -51,6 +49,10 @@ class AbstractMechanism(AbstractModule):
     #: Whether the law at new rows depends on the rows that were seen, apart from the parameters.
     needs_training: ClassVar[bool] = False
 
+    #: The law of the variable given its latent value, to which hidden causes add their loadings times their values.
+    likelihood: eqx.AbstractVar[AbstractPointwiseLikelihood]
+    loadings: eqx.AbstractVar[Any]
+
     @abc.abstractmethod
     def resolve(
         self: Mechanism, node: str, parents: tuple[str, ...], loadings: Mapping[str, dist.Distribution]
@@ -83,6 +85,22 @@ class AbstractMechanism(AbstractModule):
 
         Returns:
             The distribution.
+        """
+
+    @abc.abstractmethod
+    def latent(self, inputs: Causes, white: Float[Array, " n"], training: Training | None = None) -> Float[Array, " n"]:
+        """Draw the latent values of n rows, for one function that all rows share.
+
+        Law: the values at the first rows depend on the first numbers of `white` only, so that further rows extend a
+        draw.
+
+        Args:
+            inputs: The direct causes.
+            white: Draws from the standard normal law.
+            training: As for `law`.
+
+        Returns:
+            The latent values, with the part of the hidden causes.
         """
 
 

@@ -23,8 +23,8 @@ from kpp.runtime.memory import check_count
 from kpp.typing import RngKey
 from kpp_models.mechanisms.linear import LinearMechanism
 from kpp_models.mechanisms.mechanism import AbstractMechanism, Causes, Training
-from kpp_models.mechanisms.tables import check_support, common_length, read_columns
-from kpp_models.mechanisms.units import draw_units
+from kpp_models.mechanisms.tables import check_support, common_length, read_columns, read_units
+from kpp_models.mechanisms.units import counterfactual_units, draw_units
 
 _PLATE = "rows"
 
@@ -117,11 +117,10 @@ class StructuralModel(eqx.Module):
         values: dict[str, Array] = {}
         for cause in self.hidden:
             values[cause] = _sample(cause, dist.Normal(0.0, 1.0), None, plate)
-        for node in self.graph.topological_order():  # a dict of a pytree does not keep its order
-            mechanism = draw_priors(node, self.mechanisms[node])
-            past = self._past(node, known) if known and mechanism.needs_training else None
-            law = mechanism.law(self._inputs(node, values, size), past)
-            check_support(law, columns.get(node), node)
+        for node, mechanism in self.draw_mechanisms().items():
+            past = self.past(node, known) if known and mechanism.needs_training else None
+            law = mechanism.law(self.inputs(node, values, size), past)
+            check_support(law.support, columns.get(node), f"table[{node!r}]")
             values[node] = _sample(node, law, columns.get(node), plate)
         return values
 
@@ -162,6 +161,56 @@ class StructuralModel(eqx.Module):
         check_count(size, "num_rows", len(self.graph.nodes))
         return draw_units(self, rng_key, posterior, columns, size, do or {})
 
+    def counterfactual(
+        self, rng_key: RngKey, posterior: object, training: object, unit: object = None, *, do: Mapping[str, Any]
+    ) -> xr.Dataset:
+        r"""Draw what the variables of units would have been under an intervention, given what they were.
+
+        .. math:: v'^{(s)} \sim p(v_{do(x)} \mid v, \theta^{(s)}, D), \qquad \theta^{(s)} \sim p(\theta \mid D)
+
+        Three steps for each draw: hidden causes u and noise are drawn given the unit (abduction), the mechanisms of the
+        variables of `do` are replaced by its values (action), and the others give new values with the same hidden
+        causes and the same noise (prediction). A variable that `do` does not affect keeps its value.
+
+        * Numbers with Gaussian or Student-t noise keep their residual, :math:`y' = y + f' - f`.
+        * Labels, levels and counts keep their quantile r: :math:`r \sim U(F(y - 1; f), F(y; f))`, and y' is the least
+          value with :math:`F(y'; f') > r`. That y' grows with f is an assumption, which no data can test:
+          `kpp_models.causation_bounds` says what holds without it.
+        * Hidden causes of numbers with Gaussian noise are drawn exactly; 256 candidates are weighted by the likelihood
+          of the other variables that they affect.
+
+        The unit informs its hidden causes and noise, and not the mechanisms: they are those of the table, which should
+        hold the unit if it is not one of many.
+
+        Args:
+            rng_key: A JAX random key.
+            posterior: Draws of the latent sites of ``model(training)``; see `draw`.
+            training: The table that the posterior was inferred from.
+            unit: The columns of p units, with all nodes; by default the rows of the table.
+            do: For each variable that is set its value, a number or (p,).
+
+        Returns:
+            A dataset with one variable for each node, with the dimensions ``chain``, ``draw`` and ``row``.
+
+        Raises:
+            ValueError: If a node has no column, a likelihood has no noise of these kinds, or an argument is invalid;
+                see `draw`.
+
+        References:
+            Pearl (2009), Causality, theorem 7.1.7.
+        """
+        columns = read_columns(training, self.graph.nodes, "training")
+        units = read_units(unit, columns, self.graph.nodes)
+        check_count(common_length(units), "unit", 2 * len(self.graph.nodes))
+        for node, mechanism in self.mechanisms.items():
+            check_support(mechanism.likelihood.support, units[node], f"unit[{node!r}]")
+        return counterfactual_units(self, rng_key, posterior, columns, units, do)
+
+    def draw_mechanisms(self) -> dict[str, AbstractMechanism]:
+        """Draw the mechanisms, in the order of causes and effects; the NumPyro model without its variables."""
+        order = self.graph.topological_order()  # a dict of a pytree does not keep its order
+        return {node: draw_priors(node, self.mechanisms[node]) for node in order}
+
     @property
     def training_variables(self) -> frozenset[str]:
         """The variables whose values at known rows determine the law of new rows, besides the parameters."""
@@ -183,18 +232,20 @@ class StructuralModel(eqx.Module):
             raise ValueError(f"`num_rows` must be the number of rows of `table`, {common_length(columns)}, got {size}")
         return size
 
-    def _inputs(self, node: str, values: Mapping[str, Array], num_rows: int) -> Causes:
+    def inputs(self, node: str, values: Mapping[str, Array], num_rows: int) -> Causes:
+        """Return the direct causes of a node among the values of variables."""
         parents, hidden = self._parents(node), self._causes(node)
         return Causes({name: values[name] for name in parents}, {name: values[name] for name in hidden}, num_rows)
 
-    def _past(self, node: str, known: Mapping[str, Array]) -> Training:
+    def past(self, node: str, known: Mapping[str, Array]) -> Training:
+        """Return the known rows of a node and its direct causes; raise ValueError if one is missing."""
         missing = [name for name in (*self._parents(node), *self._causes(node), node) if name not in known]
         if missing:
             raise ValueError(
                 f"`training` must hold {named(missing)} for the mechanism of {node!r}, got {named(known)}; "
                 "StructuralModel.draw takes the draws of latent variables"
             )
-        return Training(self._inputs(node, known, common_length(known)), known[node])
+        return Training(self.inputs(node, known, common_length(known)), known[node])
 
 
 def _sample(name: str, law: dist.Distribution, observed: Array | None, plate: Any) -> Array:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array
-from numpyro import distributions as dist
 
 from kpp.foundation.validation import as_targets, is_concrete
 from kpp.foundation.wording import named
@@ -43,11 +42,26 @@ def common_length(columns: Mapping[str, Array]) -> int:
     return next(iter(columns.values())).shape[0]
 
 
-def check_support(law: dist.Distribution, values: Array | None, node: str) -> None:
+def check_support(support: Any, values: Array | None, argument: str) -> None:
     """Raise ValueError if a column has values that its mechanism never gives, such as 2 for a label."""
     if values is None or not is_concrete(values):
         return
     with jax.ensure_compile_time_eval():
-        possible = np.all(law.support(np.asarray(values)))
+        possible = np.all(support(np.asarray(values)))
     if not possible:
-        raise ValueError(f"`table[{node!r}]` must hold values in the support of its mechanism, {law.support}")
+        raise ValueError(f"`{argument}` must hold values in the support of its mechanism, {support}")
+
+
+def read_units(table: Any, columns: Mapping[str, Array], nodes: tuple[str, ...]) -> dict[str, Array]:
+    """Return the columns of units, one value for each node; without a table, the columns of the training rows.
+
+    Raises ValueError if a node has no column.
+    """
+    units = dict(columns) if table is None else read_columns(table, nodes, "unit")
+    missing = [name for name in nodes if name not in units]
+    if missing:
+        raise ValueError(
+            f"`unit` must have a column for each node, got none for {named(missing)}; for a latent common cause "
+            "take a bidirected edge, as `graph.project()` does"
+        )
+    return units

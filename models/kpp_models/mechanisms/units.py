@@ -1,8 +1,8 @@
-"""New rows of a structural model, one set for each draw of the posterior."""
+"""Rows of a structural model for each draw of the posterior: new ones, or units under another intervention."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -17,17 +17,41 @@ from kpp.inference import inspect_sites
 from kpp.inference.toolkit import draw_map, flatten_draws, unflatten_draws
 from kpp.numpyro_models.toolkit import read_samples
 from kpp.typing import RngKey
+from kpp_models.mechanisms.noise import check_noise, draw_hidden, respond
+from kpp_models.mechanisms.tables import common_length
 
 
 def draw_units(
     model: Any, rng_key: RngKey, posterior: object, columns: Mapping[str, Array], num_rows: int, do: Mapping[str, Any]
 ) -> xr.Dataset:
     """Return `StructuralModel.draw` of new rows, for a table that has been read."""
+    actions = _read_actions(do, model.graph.nodes, num_rows)
+    return _over_draws(_units_of_draw, model, rng_key, posterior, columns, num_rows, actions)
+
+
+def counterfactual_units(
+    model: Any,
+    rng_key: RngKey,
+    posterior: object,
+    columns: Mapping[str, Array],
+    units: Mapping[str, Array],
+    do: Mapping[str, Any],
+) -> xr.Dataset:
+    """Return `StructuralModel.counterfactual`, for tables that have been read."""
+    actions = _read_actions(do, model.graph.nodes, common_length(units))
+    for node in model.graph.descendants(actions) - set(actions):
+        check_noise(model.mechanisms[node].likelihood, node)
+    return _over_draws(_counterfactual_of_draw, model, rng_key, posterior, columns, dict(units), actions)
+
+
+def _over_draws(
+    of_draw: Callable, model: Any, rng_key: RngKey, posterior: object, columns: Mapping[str, Array], *rest: Any
+) -> xr.Dataset:
+    """Return rows for each draw of the posterior, from its sites, its number and the other arguments."""
     draws = _read_draws(model, posterior, columns)
     chains, num_draws = next(iter(draws.values())).shape[:2] if draws else (1, 1)
-    actions = {name: _as_action(value, name, model.graph.nodes, num_rows) for name, value in do.items()}
-    numbers, shared = jnp.arange(chains * num_draws), (model, check_rng_key(rng_key), dict(columns), num_rows, actions)
-    values = unflatten_draws(draw_map(_units_of_draw)(flatten_draws(draws), numbers, shared), (chains, num_draws))
+    numbers, shared = jnp.arange(chains * num_draws), (model, check_rng_key(rng_key), dict(columns), *rest)
+    values = unflatten_draws(draw_map(of_draw)(flatten_draws(draws), numbers, shared), (chains, num_draws))
     return xr.Dataset({name: (("chain", "draw", "row"), np.asarray(values[name])) for name in model.graph.nodes})
 
 
@@ -45,14 +69,51 @@ def _read_draws(model: Any, posterior: object, columns: Mapping[str, Array]) -> 
 
 def _units_of_draw(draw: dict[str, Array], number: Array, shared: Any) -> dict[str, Array]:
     model, rng_key, columns, num_rows, actions = shared
-    variables = {name: value for name, value in draw.items() if name in model.graph or name in model.hidden}
-    parameters = {name: value for name, value in draw.items() if name not in variables}
+    parameters, variables = _split_draw(model, draw)
     seeded = handlers.seed(
         handlers.do(handlers.substitute(model, data=parameters), data=actions), jax.random.fold_in(rng_key, number)
     )
     with jax.numpy_rank_promotion("allow"):  # NumPyro broadcasts arrays of different ranks
         values: dict[str, Array] = seeded(num_rows=num_rows, training=columns | variables)
     return values
+
+
+def _counterfactual_of_draw(draw: dict[str, Array], number: Array, shared: Any) -> dict[str, Array]:
+    """Return the values of units under an intervention, by abduction, action and prediction."""
+    model, rng_key, columns, units, actions = shared
+    parameters, variables = _split_draw(model, draw)
+    key, cause_key, *keys = jax.random.split(jax.random.fold_in(rng_key, number), 2 + 2 * len(model.graph))
+    mechanisms = handlers.seed(handlers.substitute(model.draw_mechanisms, data=parameters), key)()
+    size, past = common_length(units), columns | variables
+    white = {node: jax.random.normal(key, (2 * size,)) for node, key in zip(mechanisms, keys[::2], strict=True)}
+    zeros = dict.fromkeys(model.hidden, jnp.zeros(2 * size))  # hidden causes are added afterwards
+
+    def latent(node: str, values: Mapping[str, Array], num_rows: int) -> Array:
+        mechanism = mechanisms[node]
+        known = model.past(node, past) if mechanism.needs_training and past else None
+        causes = model.inputs(node, {name: column[:num_rows] for name, column in {**values, **zeros}.items()}, num_rows)
+        return mechanism.latent(causes, white[node][:num_rows], known)
+
+    before = {node: latent(node, units, size) for node in mechanisms}
+    causes = draw_hidden(cause_key, mechanisms, list(model.hidden), units, before)
+    values = units | actions
+    for node, key in zip(mechanisms, keys[1::2], strict=True):
+        if node in model.graph.descendants(actions) and node not in actions:
+            both = {name: jnp.concatenate([units[name], values[name]]) for name in model.graph.parents(node)}
+            pull = sum((mechanisms[node].loadings.get(name, 0.0) * causes[name] for name in causes), jnp.zeros(size))
+            after = latent(node, both, 2 * size)[size:]
+            values[node] = respond(key, mechanisms[node].likelihood, units[node], before[node] + pull, after + pull)
+    return values
+
+
+def _split_draw(model: Any, draw: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the parameters and the variables of a draw."""
+    variables = {name: value for name, value in draw.items() if name in model.graph or name in model.hidden}
+    return {name: value for name, value in draw.items() if name not in variables}, variables
+
+
+def _read_actions(do: Mapping[str, Any], nodes: tuple[str, ...], num_rows: int) -> dict[str, Array]:
+    return {name: _as_action(value, name, nodes, num_rows) for name, value in do.items()}
 
 
 def _as_action(value: object, name: str, nodes: tuple[str, ...], num_rows: int) -> Array:

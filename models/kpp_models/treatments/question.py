@@ -62,8 +62,8 @@ class EffectQuestion:
         names = ", ".join(covariates)
         return f"{left} = sum_{{{names}}} {law} P({names})"
 
-    def read_outcome(self, table: pd.DataFrame) -> tuple[Float[np.ndarray, " n"], bool]:
-        """Return the outcome of each row, (n,), and whether it is a column of booleans.
+    def read_outcome(self, table: pd.DataFrame, argument: str = "outcome") -> tuple[Float[np.ndarray, " n"], bool]:
+        """Return the outcome of each row, (n,), and whether it is a column of booleans; messages name the argument.
 
         Raises:
             ValueError: If the outcome is text, a category or constant, or values are missing.
@@ -71,13 +71,13 @@ class EffectQuestion:
         points, schema = read_points(table[[self.outcome]], "data")
         if schema.levels:
             raise ValueError(
-                f"`outcome` must be a column of numbers or booleans, got the levels {list(schema.levels.values())[0]} "
-                f"in {self.outcome!r}; give `data[{self.outcome!r}] == level`"
+                f"`{argument}` must be a column of numbers or booleans, got the levels "
+                f"{list(schema.levels.values())[0]} in {self.outcome!r}; give `data[{self.outcome!r}] == level`"
             )
         if np.ptp(points) == 0:
             raise ValueError(
-                f"`outcome` must vary, got {points[0, 0]:g} in all {len(points)} rows of {self.outcome!r}: the outcome "
-                "is constant, and no effect can be estimated"
+                f"`{argument}` must vary, got {points[0, 0]:g} in all {len(points)} rows of {self.outcome!r}: the "
+                f"{argument} is constant, and no effect can be estimated"
             )
         return points[:, 0], bool(schema.booleans)
 

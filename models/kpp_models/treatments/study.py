@@ -8,29 +8,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pandas as pd
 from jaxtyping import Float
 
 from kpp.causal.toolkit import UnreachableOutcomeError, as_causal_graph
-from kpp.data.tables import Schema, standardize
 from kpp.foundation.validation import count, one_of
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
-from kpp.inference import MAP, AbstractInference, Fit, Laplace
-from kpp.kernels import AbstractKernel, Linear, default_kernel
+from kpp.inference import MAP, AbstractInference, Fit
 from kpp.typing import RngKey
 from kpp_models.tables.generalized import GeneralizedGP
 from kpp_models.tables.regression import GPRegression
-from kpp_models.treatments.averaging.mean_response import mean_is_latent
 from kpp_models.treatments.effect import CausalEffect
 from kpp_models.treatments.no_effect import no_effect
 from kpp_models.treatments.of_expression import effect_of_expression
 from kpp_models.treatments.of_fit import check_fit, effect_of_fit
 from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
-from kpp_models.treatments.treatment import refuse_constant
+from kpp_models.treatments.regression import fit_outcome
 
 _HOW = ("placebo", "random common cause", "subset")
 _RANDOM = "random_common_cause"
@@ -39,10 +34,6 @@ _NO_PLACEBO = (
     "the effect is 0 with an interval of no width; use kpp.Laplace, the default, or kpp.NUTS as `inference` of "
     "kpp_models.causal_effect"
 )
-# The variance of the noise of a standardized outcome: the median is 0.36, and an outcome without noise has a mode, too.
-_NOISE_PRIOR = dist.InverseGamma(1.0, 0.25)
-# Latent values that are log-odds or log-rates: the scale of the prior variance, and the prior of the mean.
-_LATENT_PRIOR = 4.0, dist.Normal(0.0, 5.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,15 +80,10 @@ class EffectStudy:
 
     def _adjusted(self, rng_key: RngKey, covariates: tuple[str, ...]) -> CausalEffect:
         fit_key, effect_key = jax.random.split(rng_key)
-        names = [self.question.treatment, *covariates, *self.further]
-        scaled, scales = standardize(self.table[names], "data")
-        refuse_constant(scaled[names[0]], names[0])
-        outcome, likelihood = self._outcome()
-        center, width = (outcome.mean(), outcome.std()) if mean_is_latent(likelihood) else (0.0, 1.0)
-        model = _model(scales.schema, likelihood)
-        inference = Laplace(num_samples=250, progress=False) if self.inference is None else self.inference
-        fit = model.fit(fit_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
-        return effect_of_fit(effect_key, fit, self.question, self.options, scales=scales).rescaled(center, width)
+        features = self.table[[self.question.treatment, *covariates, *self.further]]
+        found = fit_outcome(fit_key, features, *self._outcome(), self.inference, (GPRegression, GeneralizedGP))
+        effect = effect_of_fit(effect_key, found.fit, self.question, self.options, scales=found.scales)
+        return effect.rescaled(found.center, found.width)
 
     def changed(self, rng_key: RngKey, how: str) -> EffectStudy:
         """Return the study of a changed table; see `CausalEffect.refute`."""
@@ -143,35 +129,6 @@ class EffectStudy:
         values, is_boolean = self.question.read_outcome(self.table)
         default = BernoulliLikelihood() if is_boolean else None
         return values, default if self.likelihood is None else self.likelihood
-
-
-def _model(schema: Schema, likelihood: AbstractPointwiseLikelihood | None) -> Any:
-    """Return the model of an outcome of a likelihood, or of a standardized outcome of numbers with noise.
-
-    Args:
-        schema: The columns, the treatment first.
-        likelihood: The likelihood; None for numbers with Gaussian noise.
-    """
-    if likelihood is None:
-        return GPRegression(_kernel(schema, 1.0), noise_variance=_NOISE_PRIOR)
-    variance, mean = (1.0, 0.0) if mean_is_latent(likelihood) else _LATENT_PRIOR
-    return GeneralizedGP(_kernel(schema, variance), likelihood, mean=mean)
-
-
-def _kernel(schema: Schema, variance: float) -> AbstractKernel:
-    """Return a kernel of all columns, plus one of the treatment, plus a linear one of the numbers.
-
-    The second is an effect that all rows share. Without it the effect in rows without overlap would tend to 0. The
-    third keeps apart the slopes of columns that are correlated.
-    """
-    joint = default_kernel(schema, variance=variance)
-    if schema.num_features == 1:
-        return joint
-    both = joint + default_kernel(schema.select(schema.feature_names[:1]), variance=variance)
-    numbers = tuple(name for name in schema.feature_names if name not in schema.categories)
-    if not numbers:
-        return both
-    return both + (dist.HalfNormal(variance) * Linear(jnp.ones(len(numbers)))).on(numbers)
 
 
 def causal_effect(
