@@ -38,7 +38,8 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
     Returns:
         The text of the HTML file.
     """
-    convergence = assess(contents.posterior, contents.sample_stats, approximates=contents.approximates)
+    draws = contents.posterior, contents.sample_stats
+    convergence = assess(*draws, approximates=contents.approximates, latent=contents.latent)
     with figure_style():
         page: dict[str, Any] = {
             "target_image": _target_image(contents),
@@ -65,6 +66,7 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
         "model_sentence": f"The model is {model_name}. A distribution in place of a number is a prior.",
         "model_text": model_text,
         "units": contents.units,
+        "sensitivity": contents.sensitivity,
         "convergence": convergence,
         "inference_sentence": contents.inference,
         "check_sentence": _check_sentence(contents),
