@@ -83,7 +83,7 @@ def posterior_groups(
 ) -> dict[str, xr.Dataset]:
     """Return the groups posterior, latent and sample_stats.
 
-    An inference may draw sites that the model integrates out. They are latent values, as `latent_sites` are.
+    Latent are `latent_sites`, discrete sites, and sites that the model integrates out and the inference draws.
     """
     shapes = {name: tuple(np.shape(value)[2:]) for name, value in posterior.samples.items()}
     found_sites = {name: sites.get(name, Site(name, "latent", shape, ())) for name, shape in shapes.items()}
@@ -91,7 +91,8 @@ def posterior_groups(
     if not posterior.samples:
         draws = draws.assign_coords(chain=[0], draw=[0])
     draws.attrs.update({"inference_library": "numpyro"})
-    found = separate_latent(draws, [name for name in found_sites if name in latent_sites or name not in sites])
+    latent = [name for name in found_sites if name in latent_sites or name not in sites or sites[name].discrete]
+    found = separate_latent(draws, latent)
     if posterior.sample_stats:
         dims = {name: posterior.stats_dims.get(name, SAMPLE_DIMS) for name in posterior.sample_stats}
         found["sample_stats"] = naming.dataset(posterior.sample_stats, dims)

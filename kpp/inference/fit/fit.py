@@ -21,7 +21,7 @@ from kpp.data.tables import Schema
 from kpp.foundation.validation import count, one_of
 from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
+from kpp.inference.base import AbstractInference, NumpyroModel, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.fit import per_draw
 from kpp.inference.fit.arviz_groups import (
     LATENT,
@@ -33,6 +33,7 @@ from kpp.inference.fit.arviz_groups import (
 )
 from kpp.inference.fit.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
 from kpp.inference.fit.storage import describe_inference, read_parts, write_parts
+from kpp.inference.methods.discrete import infer_all
 from kpp.inference.notebook import fit_html
 from kpp.kernels import AbstractKernel
 from kpp.kernels.by_feature import names_of_sites
@@ -101,9 +102,10 @@ class Fit:
         _check_draws(count(num_prior_samples, "num_prior_samples", 0), "num_prior_samples", data)
         _check_draws(getattr(inference, "num_samples", 1), "num_samples", data)
         keys = jax.random.split(rng_key, 3)
-        posterior = inference.run(keys[0], model.numpyro_model, data)
+        fit = cls(model, None, data, schema, {}, inference)
+        posterior = fit._infer(keys[0], lambda numpyro_model: inference.run(keys[0], numpyro_model, data))
         groups = _Groups(posterior, keys[1], keys[2], num_prior_samples)
-        return cls(model, groups, data, schema, posterior.samples, inference, posterior.state)
+        return dataclasses.replace(fit, arviz=groups, draws=posterior.samples, state=posterior.state)
 
     @functools.cached_property
     def idata(self) -> Any:
@@ -353,8 +355,8 @@ class Fit:
         """
         _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(rng_key)
-        posterior = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
-        return self._drawn_anew(posterior, keys[1])
+        draw = functools.partial(self.inference.draw, keys[0], num_samples, data=self.data, state=self.state)
+        return self._drawn_anew(self._infer(keys[0], lambda model: draw(numpyro_model=model)), keys[1])
 
     @one_blas_thread()
     def resume(self, rng_key: RngKey, num_samples: int) -> Fit:
@@ -372,7 +374,8 @@ class Fit:
         """
         _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(rng_key)
-        posterior = self.inference.resume(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
+        resume = functools.partial(self.inference.resume, keys[0], num_samples, data=self.data, state=self.state)
+        posterior = self._infer(keys[0], lambda model: resume(numpyro_model=model))
         further = self._drawn_anew(posterior, keys[1])
         joined = {name: jnp.concatenate([value, posterior.samples[name]], axis=1) for name, value in self.draws.items()}
         idata = _join_draws(self.idata, further.idata, self.attrs)
@@ -498,6 +501,11 @@ class Fit:
     def _replace_draws(self, samples: dict[str, jax.Array], state: dict[str, jax.Array]) -> Fit:
         return dataclasses.replace(self, draws=samples, state=state)
 
+    def _infer(self, rng_key: RngKey, infer: Callable[[NumpyroModel], Posterior]) -> Posterior:
+        """Return the draws of all sites; the inference draws those that are not discrete."""
+        key = jax.random.fold_in(rng_key, 1)  # the inference uses the key itself
+        return infer_all(key, self.model.numpyro_model, self.data, self._sites, infer)
+
     def _drawn_anew(self, posterior: Posterior, rng_key: RngKey) -> Fit:
         """Return the fit with other draws, whose groups of data and prior are those of this fit."""
         groups = _Groups(posterior, rng_key, earlier=self)
@@ -506,8 +514,9 @@ class Fit:
     def _pointwise_groups(self, rng_key: RngKey, naming: Naming) -> dict[str, xr.Dataset]:
         """Return the groups that are computed for each draw, in one pass over the draws."""
         latent = self.model.latent_sites
-        priors = [name for name, site in self._sites.items() if site.kind == "latent" and name not in latent]
-        shared = (self._arguments, self.data, rng_key, tuple(name for name in priors if name in self.draws))
+        sites = [site for name, site in self._sites.items() if name in self.draws and name not in latent]
+        priors = tuple(site.name for site in sites if site.kind == "latent" and not site.discrete)
+        shared = (self._arguments, self.data, rng_key, priors)
         found = self._over_draws(per_draw.pointwise, shared, "log-likelihood and predictive draws")
 
         def dims(group: str, name: str, value: AnyArray) -> tuple[str, ...]:
