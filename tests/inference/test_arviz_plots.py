@@ -28,7 +28,8 @@ QUICK = {("BayesIMP", 0), ("GPClassification", 1)}
 # Leave-one-out PIT is defined for one number per observation: not for counts of outcomes, orders, or several outputs.
 WITHOUT_PIT = {"GPGP", "PGP", "PreferenceGP", "RankingGP"}
 if arviz_data.MAJOR == 0:
-    PPC, PIT = (az.plot_ppc, lambda idata: az.plot_loo_pit(idata, y="y"))
+    # Densities of replicates that are all 0 or all 1 are more than ArviZ 0 draws.
+    PPC, PIT = (lambda idata: az.plot_ppc(idata, kind="cumulative"), lambda idata: az.plot_loo_pit(idata, y="y"))
 else:
     PPC, PIT = (az.plot_ppc_dist, az.plot_loo_pit)
 FUNCTIONS = [az.summary, az.loo, az.plot_trace, az.plot_rank, PPC]

@@ -94,8 +94,8 @@ def test_draws_are_those_of_the_mixture_and_indicators_follow_bayes_rule(laplace
     expected = kpp.Laplace(num_samples=400, progress=False).run(
         jax.random.split(jax.random.key(0), 3)[0], by_hand, DATA
     )
-    for name in ("center", "share"):  # the same key, density and inference
-        np.testing.assert_allclose(draws[name], expected.samples[name][0], rtol=1e-6)
+    for name in ("center", "share"):  # the same key, density and inference; modes are found to about 1e-9
+        np.testing.assert_allclose(draws[name], expected.samples[name][0], rtol=1e-6, atol=1e-8)
     residual = Y[None] - draws["center"][:, None]
     weights = [np.exp(-0.5 * (residual / scale) ** 2) / scale for scale in (NOISE, OUTLIER)]
     share = draws["share"][:, None]
