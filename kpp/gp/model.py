@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,6 +13,7 @@ from kpp.functions import RKHSFunction
 from kpp.gp.conditioned.process import ConditionedProcess, moments_in_blocks
 from kpp.gp.fields import replace_priors
 from kpp.gp.laws.gaussian_laws import draw_joint
+from kpp.gp.laws.observations import FUNCTION_VALUES, LATENT_SITES, WHITENED
 from kpp.inference.model import AbstractModel, Data, Sample
 from kpp.priors import substitute
 from kpp.typing import Points, RngKey
@@ -29,6 +30,8 @@ class AbstractGPModel(AbstractModel):
     The observed site is called ``y``. The points of the observations are ``data["x"]``; a model whose observations do
     not belong to single points overrides `log_likelihood` and `replicate`.
     """
+
+    latent_sites: ClassVar[tuple[str, ...]] = LATENT_SITES
 
     @abc.abstractmethod
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
@@ -64,6 +67,11 @@ class AbstractGPModel(AbstractModel):
         \mid f_i)`; if the values u at inducing points are drawn, it is :math:`\log p(y_i \mid u)`.
         """
         return _log_likelihood(self.posterior(sample, data), data)
+
+    def latent_values(self, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return the values of the function at the points if they are drawn; see `AbstractModel.latent_values`."""
+        held_out = self.posterior(sample, data).held_out if WHITENED in sample else None
+        return {} if held_out is None else {FUNCTION_VALUES: held_out()[0]}
 
     @property
     def observes_points(self) -> bool:

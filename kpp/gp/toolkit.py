@@ -52,7 +52,9 @@ from kpp.gp.laws.gaussian_laws import gaussian_loo_log_density as gaussian_loo_l
 from kpp.gp.laws.gaussian_laws import prior_factor as prior_factor
 from kpp.gp.laws.normal import LOG_TWO_PI as LOG_TWO_PI
 from kpp.gp.laws.normal import normal_log_density as normal_log_density
+from kpp.gp.laws.observations import FUNCTION_VALUES as FUNCTION_VALUES
 from kpp.gp.laws.observations import INDUCING as INDUCING
+from kpp.gp.laws.observations import LATENT_SITES as LATENT_SITES
 from kpp.gp.laws.observations import WHITENED as WHITENED
 from kpp.gp.laws.observations import LatentParts as LatentParts
 from kpp.gp.laws.observations import observe_inducing as observe_inducing

@@ -58,12 +58,14 @@ class Site:
         kind: "latent" (drawn), "observed", "deterministic" or "param".
         shape: The shape of its value.
         plates: The names of the plates around it, one per axis; None for an axis without a plate.
+        discrete: Whether it is latent and has discrete values.
     """
 
     name: str
     kind: str
     shape: tuple[int, ...]
     plates: tuple[str | None, ...]
+    discrete: bool = False
 
 
 class _Fields:
@@ -284,4 +286,6 @@ def _describe(name: str, site: Mapping[str, Any]) -> Site:
     plates: list[str | None] = [None] * batch
     for frame in site["cond_indep_stack"]:
         plates[batch + frame.dim] = frame.name
-    return Site(name, "observed" if site["is_observed"] else "latent", shape, tuple(plates))
+    if site["is_observed"]:
+        return Site(name, "observed", shape, tuple(plates))
+    return Site(name, "latent", shape, tuple(plates), bool(site["fn"].support.is_discrete))

@@ -40,6 +40,10 @@ class AbstractModel(AbstractModule):
     #: `Fit` then warns where it predicts after `kpp.MAP`.
     needs_draws_of_hyperparameters: ClassVar[bool] = False
 
+    #: The latent sites that are values of a function or points at which it has them, not parameters. They are in the
+    #: group latent of `Fit.idata`; the group posterior has the others.
+    latent_sites: ClassVar[tuple[str, ...]] = ()
+
     def __check_init__(self) -> None:
         """Raise TypeError if a field called ``kernel`` or ``..._kernel`` holds anything but a kernel or None."""
         check_kernel_fields(self)
@@ -133,6 +137,13 @@ class AbstractModel(AbstractModule):
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
         """Return `log_likelihood` and `replicate` of one draw; a model whose methods share work overrides this."""
         return self.log_likelihood(sample, data), self.replicate(rng_key, sample, data)
+
+    def latent_values(self, sample: Sample, data: Data) -> dict[str, jax.Array]:
+        """Return the values of the function at the observations if a draw determines them; by default none.
+
+        They are in the group latent of `Fit.idata` under the names returned here.
+        """
+        return {}
 
     @abc.abstractmethod
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:

@@ -96,6 +96,19 @@ def held_out_weights(log_likelihood: AnyArray) -> np.ndarray:
     return np.exp([psis(-row)[0] for row in log_likelihood.T]).T
 
 
+def prior_sensitivity(datasets: Mapping[str, xr.Dataset]) -> dict[str, float] | None:
+    """Return the sensitivity of the mean and shape of each number in the posterior to power-scaling the priors.
+
+    It is ArviZ's `psense` of the groups posterior and log_prior, by the names of `summary`; ArviZ 0 has none.
+    """
+    if MAJOR == 0:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = arviz_data().psense(from_groups({name: datasets[name] for name in ("posterior", "log_prior")}))
+    labels = arviz_data().summary(datasets["posterior"], kind="stats").index
+    return dict(zip(labels, map(float, _flatten(found)), strict=True))
+
+
 def summary(
     data: xr.Dataset | _Groups, *, interval_probability: float = 0.94, var_names: list[str] | None = None
 ) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import scipy.stats
 import xarray as xr
 
 import kpp
@@ -19,6 +20,7 @@ GROUPS = {
     "posterior",
     "sample_stats",
     "log_likelihood",
+    "log_prior",
     "posterior_predictive",
     "observed_data",
     "constant_data",
@@ -71,6 +73,27 @@ def test_log_likelihood_is_pointwise(nuts_fit, conjugate):
     np.testing.assert_allclose(
         arviz_data.group(nuts_fit.idata, "log_likelihood")["y"], expected, rtol=1e-10, atol=1e-10
     )
+
+
+def test_log_prior_is_the_density_of_each_site(nuts_fit):
+    found = arviz_data.group(nuts_fit.idata, "log_prior")
+    assert {name: density.dims for name, density in found.items()} == {"weights": ("chain", "draw")}
+    expected = scipy.stats.norm.logpdf(nuts_fit.draws["weights"]).sum(-1)
+    np.testing.assert_allclose(found["weights"], expected, rtol=1e-10)
+
+
+@pytest.mark.skipif(arviz_data.MAJOR == 0, reason="ArviZ 0 has no power-scaling")
+def test_a_tight_prior_is_found_to_drive_the_posterior():
+    # The posterior N(0, 1) with the prior N(0, 1.2^2), which has 70 % of the precision, and with N(0, 30^2).
+    draws = np.random.default_rng(0).normal(size=(2, 500, 2))
+    dims = ("chain", "draw", "which")
+    posterior = xr.Dataset({"a": (dims, draws)}, coords={"which": ["first", "second"]})
+    found = []
+    for scale in (1.2, 30.0):
+        prior = xr.Dataset({"a": (dims, scipy.stats.norm.logpdf(draws, scale=scale))})
+        found.append(arviz_data.prior_sensitivity({"posterior": posterior, "log_prior": prior}))
+    assert set(found[0]) == {"a[first]", "a[second]"}
+    assert min(found[0].values()) > 0.05 > 0.005 > max(found[1].values())
 
 
 def test_posterior_predictive_is_conditioned_on_the_data(nuts_fit, conjugate):

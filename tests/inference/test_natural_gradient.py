@@ -191,7 +191,7 @@ def test_fit_draws_and_survives_a_file(tmp_path):
     model = GPClassification(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=8, minibatch=20)
     inference = kpp.NaturalGradient(num_steps=30, num_samples=20, progress=False)
     fit = model.fit(jax.random.key(0), X, LABELS, inference=inference)
-    assert fit.idata["posterior"]["inducing_whitened"].dims == ("chain", "draw", "inducing_point")
+    assert fit.idata["latent"]["inducing_whitened"].dims == ("chain", "draw", "coordinate")
     assert fit.idata["sample_stats"]["elbo"].dims == ("chain", "step")
     assert fit.sample(jax.random.key(1), 7).draws["inducing_whitened"].shape == (1, 7, 8)
     fit.save(tmp_path / "fit.nc")

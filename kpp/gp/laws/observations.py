@@ -21,6 +21,10 @@ from kpp.typing import AnyArray
 WHITENED = "latent_whitened"
 #: The site of the whitened values z at inducing points.
 INDUCING = "inducing_whitened"
+#: The sites that are values of a function, or points at which it has them; see `AbstractModel.latent_sites`.
+LATENT_SITES = (WHITENED, INDUCING, "inducing_points")
+#: The name of the values f at the observations in the group latent of ArviZ.
+FUNCTION_VALUES = "function_values"
 
 
 class LatentParts(NamedTuple):

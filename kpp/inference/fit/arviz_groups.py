@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +17,7 @@ from kpp.inference.base import Data, NumpyroModel, Posterior, Site, as_arguments
 
 _LOGGER = logging.getLogger("kpp")
 SAMPLE_DIMS = ("chain", "draw")
+LATENT = "latent"  # the group of latent values
 
 
 class Naming:
@@ -62,6 +63,10 @@ class Naming:
         coords = {dim: self.coordinates.get(dim, np.arange(size)) for dim, size in sizes.items()}
         return xr.Dataset(variables, coords=coords, attrs={"created_by": "kpp"})
 
+    def draws(self, values: Mapping[str, Any], dims: Mapping[str, tuple[str, ...]]) -> xr.Dataset:
+        """Build a dataset of draws; the axes chain and draw are before those of `dims`."""
+        return self.dataset(values, {name: (*SAMPLE_DIMS, *dims[name]) for name in values})
+
     def _distinct(self, known: Sequence[str | None], site: Site) -> tuple[str, ...]:
         names: list[str] = []
         for size, name in zip(site.shape, known, strict=True):
@@ -73,31 +78,53 @@ class Naming:
         return tuple(names)
 
 
-def posterior_groups(posterior: Posterior, sites: Mapping[str, Site], naming: Naming) -> dict[str, xr.Dataset]:
-    """Return the groups posterior and sample_stats; an inference may draw sites that the model integrates out."""
+def posterior_groups(
+    posterior: Posterior, sites: Mapping[str, Site], naming: Naming, latent_sites: Sequence[str]
+) -> dict[str, xr.Dataset]:
+    """Return the groups posterior, latent and sample_stats.
+
+    Latent are `latent_sites`, discrete sites, and sites that the model integrates out and the inference draws.
+    """
     shapes = {name: tuple(np.shape(value)[2:]) for name, value in posterior.samples.items()}
     found_sites = {name: sites.get(name, Site(name, "latent", shape, ())) for name, shape in shapes.items()}
-    dims = {name: (*SAMPLE_DIMS, *naming.of_site(site)) for name, site in found_sites.items()}
-    draws = naming.dataset(posterior.samples, dims)
+    draws = naming.draws(posterior.samples, {name: naming.of_site(site) for name, site in found_sites.items()})
     if not posterior.samples:
         draws = draws.assign_coords(chain=[0], draw=[0])
     draws.attrs.update({"inference_library": "numpyro"})
-    found = {"posterior": draws}
+    latent = [name for name in found_sites if name in latent_sites or name not in sites or sites[name].discrete]
+    found = separate_latent(draws, latent)
     if posterior.sample_stats:
         dims = {name: posterior.stats_dims.get(name, SAMPLE_DIMS) for name in posterior.sample_stats}
         found["sample_stats"] = naming.dataset(posterior.sample_stats, dims)
     return found
 
 
-def data_groups(numpyro_model: NumpyroModel, data: Data, naming: Naming) -> dict[str, xr.Dataset]:
-    """Return the groups observed_data (by observed site) and constant_data (by argument)."""
-    observed = _observed_values(as_arguments(numpyro_model), data)
-    dims = {name: naming.of_site(Site(name, "observed", value.shape, ())) for name, value in observed.items()}
-    found = {"observed_data": naming.dataset(observed, dims)}
-    inputs = inputs_of(numpyro_model, data)
-    if jax.tree.leaves(inputs):
-        found["constant_data"] = constant_group(inputs, naming)
-    return found
+def separate_latent(draws: xr.Dataset, latent: Sequence[str]) -> dict[str, xr.Dataset]:
+    """Return the groups posterior and latent of the draws of all sites.
+
+    Draws of only one kind are the group posterior, without which ArviZ computes nothing.
+    """
+    if len(latent) in (0, len(draws.data_vars)):
+        return {"posterior": draws}
+    return {"posterior": _without_unused(draws.drop_vars(latent)), LATENT: _without_unused(draws[[*latent]])}
+
+
+def data_groups(
+    numpyro_model: NumpyroModel, data: Data, naming: Naming, predicted: Collection[str]
+) -> dict[str, xr.Dataset]:
+    """Return the groups observed_data (by observed site) and constant_data (by argument).
+
+    Observed sites that the model does not predict are constant data: ArviZ compares all observed data with predictions.
+    If no site is predicted, all are observed data.
+    """
+    values = _observed_values(as_arguments(numpyro_model), data)
+    dims = {name: naming.of_site(Site(name, "observed", value.shape, ())) for name, value in values.items()}
+    observed = naming.dataset(values, dims)
+    constant = constant_group(inputs_of(numpyro_model, data), naming)
+    if predicted:
+        rest = _without_unused(observed.drop_vars([*predicted, *constant.data_vars], errors="ignore"))
+        constant, observed = constant.merge(rest), _without_unused(observed[[*predicted]])
+    return {"observed_data": observed} | ({"constant_data": constant} if constant.data_vars else {})
 
 
 def constant_group(inputs: Data, naming: Naming) -> xr.Dataset:
@@ -117,8 +144,9 @@ def prior_groups(
     sites: Mapping[str, Site],
     naming: Naming,
     num_samples: int,
+    latent_sites: Sequence[str],
 ) -> dict[str, xr.Dataset]:
-    """Return the groups prior and prior_predictive, drawn by NumPyro without the observations."""
+    """Return the groups prior, without latent values, and prior_predictive, drawn by NumPyro without observations."""
     try:
         draws = _draw_prior(as_arguments(numpyro_model), rng_key, inputs_of(numpyro_model, data), num_samples)
     except NotImplementedError as error:
@@ -128,12 +156,17 @@ def prior_groups(
         return {}
     found = {}
     for group, kinds in (("prior", ("latent", "deterministic")), ("prior_predictive", ("observed",))):
-        names = [name for name, site in sites.items() if site.kind in kinds and name in draws]
+        names = [name for name, site in sites.items() if site.kind in kinds and name in draws.keys() - latent_sites]
         values = {name: np.asarray(draws[name])[None] for name in names}
-        dims = {name: (*SAMPLE_DIMS, *naming.of_site(sites[name])) for name in values}
         if values:
-            found[group] = naming.dataset(values, dims)
+            found[group] = naming.draws(values, {name: naming.of_site(sites[name]) for name in values})
     return found
+
+
+def _without_unused(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset without the coordinates of axes that no variable has, those of draws excepted."""
+    used = {dim for variable in dataset.data_vars.values() for dim in variable.dims}
+    return dataset.drop_vars([str(name) for name in dataset.coords if name not in used.union(SAMPLE_DIMS)])
 
 
 @eqx.filter_jit

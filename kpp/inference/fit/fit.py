@@ -8,7 +8,7 @@ import inspect
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -21,10 +21,10 @@ from kpp.data.tables import Schema
 from kpp.foundation.validation import count, one_of
 from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.inference.base import AbstractInference, Posterior, Site, as_arguments, inspect_sites
+from kpp.inference.base import AbstractInference, NumpyroModel, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.fit import per_draw
 from kpp.inference.fit.arviz_groups import (
-    SAMPLE_DIMS,
+    LATENT,
     Naming,
     constant_group,
     data_groups,
@@ -33,6 +33,7 @@ from kpp.inference.fit.arviz_groups import (
 )
 from kpp.inference.fit.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
 from kpp.inference.fit.storage import describe_inference, read_parts, write_parts
+from kpp.inference.methods.discrete import infer_all
 from kpp.inference.notebook import fit_html
 from kpp.kernels import AbstractKernel
 from kpp.kernels.by_feature import names_of_sites
@@ -41,7 +42,7 @@ from kpp.runtime.memory import check_count, check_matrices
 from kpp.runtime.programs import release_programs
 from kpp.runtime.threads import one_blas_thread
 from kpp.storage import arviz_data
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 
 _LOGGER = logging.getLogger("kpp")
 # The draws of "few" posteriors, and the largest number of entries of their roots, 240 MB.
@@ -101,16 +102,18 @@ class Fit:
         _check_draws(count(num_prior_samples, "num_prior_samples", 0), "num_prior_samples", data)
         _check_draws(getattr(inference, "num_samples", 1), "num_samples", data)
         keys = jax.random.split(rng_key, 3)
-        posterior = inference.run(keys[0], model.numpyro_model, data)
+        fit = cls(model, None, data, schema, {}, inference)
+        posterior = fit._infer(keys[0], lambda numpyro_model: inference.run(keys[0], numpyro_model, data))
         groups = _Groups(posterior, keys[1], keys[2], num_prior_samples)
-        return cls(model, groups, data, schema, posterior.samples, inference, posterior.state)
+        return dataclasses.replace(fit, arviz=groups, draws=posterior.samples, state=posterior.state)
 
     @functools.cached_property
     def idata(self) -> Any:
         """The ArviZ object (`InferenceData` or `DataTree`), made when it is first read.
 
-        Its groups are posterior, sample_stats, log_likelihood (pointwise), posterior_predictive, observed_data,
-        constant_data, prior and prior_predictive. Its attributes are those of the fit, `attrs`.
+        Its groups are posterior, latent (the sampled values of the function), sample_stats, log_likelihood (pointwise),
+        log_prior (of the sites in posterior), posterior_predictive, observed_data, constant_data, prior and
+        prior_predictive. Its attributes are those of the fit, `attrs`.
         """
         return self.arviz.make(self) if isinstance(self.arviz, _Groups) else self.arviz
 
@@ -170,8 +173,8 @@ class Fit:
         shared = (self._arguments, self.data, points, covariance)
         values = self._over_draws(per_draw.predict, shared, "predict", batch_size)
         further = {**_PREDICTIVE_DIMS, **self.model.predictive_dims()}
-        dims = {name: (*SAMPLE_DIMS, "instance", *further.get(name, ())) for name in values}
-        predicted = self._naming.dataset(unflatten_draws(values, self._shape), dims)
+        dims = {name: ("instance", *further.get(name, ())) for name in values}
+        predicted = self._naming.draws(unflatten_draws(values, self._shape), dims)
         if "probability" in predicted and self.model.positive_class is not None:
             predicted["probability"].attrs["class"] = str(self.model.positive_class)
         return predicted
@@ -222,11 +225,11 @@ class Fit:
         points = self._read(x, unseen)
         shared = (self._arguments, self.data, points, rng_key)
         values = unflatten_draws(self._over_draws(per_draw.draw_predictive, shared, "predictions"), self._shape)
-        dims = (*SAMPLE_DIMS, "instance", *self.model.predictive_dims().get("y", ()))
+        dims = ("instance", *self.model.predictive_dims().get("y", ()))
         naming = Naming(self._naming.feature_names, values.shape[2], coordinates=self.model.coordinates())
         found = {
             **arviz_data.groups(self.idata),
-            "predictions": naming.dataset({"y": values}, {"y": dims}),
+            "predictions": naming.draws({"y": values}, {"y": dims}),
             "predictions_constant_data": constant_group({"x": points}, naming),
         }
         return dataclasses.replace(self, arviz=arviz_data.from_groups(found, self.attrs))
@@ -352,8 +355,8 @@ class Fit:
         """
         _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(rng_key)
-        posterior = self.inference.draw(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
-        return self._drawn_anew(posterior, keys[1])
+        draw = functools.partial(self.inference.draw, keys[0], num_samples, data=self.data, state=self.state)
+        return self._drawn_anew(self._infer(keys[0], lambda model: draw(numpyro_model=model)), keys[1])
 
     @one_blas_thread()
     def resume(self, rng_key: RngKey, num_samples: int) -> Fit:
@@ -371,7 +374,8 @@ class Fit:
         """
         _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(rng_key)
-        posterior = self.inference.resume(keys[0], num_samples, self.model.numpyro_model, self.data, self.state)
+        resume = functools.partial(self.inference.resume, keys[0], num_samples, data=self.data, state=self.state)
+        posterior = self._infer(keys[0], lambda model: resume(numpyro_model=model))
         further = self._drawn_anew(posterior, keys[1])
         joined = {name: jnp.concatenate([value, posterior.samples[name]], axis=1) for name, value in self.draws.items()}
         idata = _join_draws(self.idata, further.idata, self.attrs)
@@ -497,24 +501,36 @@ class Fit:
     def _replace_draws(self, samples: dict[str, jax.Array], state: dict[str, jax.Array]) -> Fit:
         return dataclasses.replace(self, draws=samples, state=state)
 
+    def _infer(self, rng_key: RngKey, infer: Callable[[NumpyroModel], Posterior]) -> Posterior:
+        """Return the draws of all sites; the inference draws those that are not discrete."""
+        key = jax.random.fold_in(rng_key, 1)  # the inference uses the key itself
+        return infer_all(key, self.model.numpyro_model, self.data, self._sites, infer)
+
     def _drawn_anew(self, posterior: Posterior, rng_key: RngKey) -> Fit:
         """Return the fit with other draws, whose groups of data and prior are those of this fit."""
         groups = _Groups(posterior, rng_key, earlier=self)
         return dataclasses.replace(self, draws=posterior.samples, state=posterior.state, arviz=groups)
 
     def _pointwise_groups(self, rng_key: RngKey, naming: Naming) -> dict[str, xr.Dataset]:
-        """Return the groups log_likelihood and posterior_predictive, in one pass over the draws."""
-        shared = (self._arguments, self.data, rng_key)
-        values = self._over_draws(per_draw.pointwise, shared, "log-likelihood and predictive draws")
-        pointwise, replicates = unflatten_draws(values, self._shape)
-        found = {}
-        if pointwise:
-            found["log_likelihood"] = naming.dataset(pointwise, dict.fromkeys(pointwise, (*SAMPLE_DIMS, "instance")))
-        if replicates:
-            sites = {name: Site(name, "observed", value.shape[2:], ()) for name, value in replicates.items()}
-            dims = {name: (*SAMPLE_DIMS, *naming.of_site(site)) for name, site in sites.items()}
-            found["posterior_predictive"] = naming.dataset(replicates, dims)
-        return found
+        """Return the groups that are computed for each draw, in one pass over the draws."""
+        latent = self.model.latent_sites
+        sites = [site for name, site in self._sites.items() if name in self.draws and name not in latent]
+        priors = tuple(site.name for site in sites if site.kind == "latent" and not site.discrete)
+        shared = (self._arguments, self.data, rng_key, priors)
+        found = self._over_draws(per_draw.pointwise, shared, "log-likelihood and predictive draws")
+
+        def dims(group: str, name: str, value: AnyArray) -> tuple[str, ...]:
+            if group == "log_likelihood":
+                return ("instance",)
+            if group == "log_prior":  # the axes of the site without those of one value
+                return naming.of_site(self._sites[name])[: value.ndim - 2]
+            return naming.of_site(Site(name, "observed", value.shape[2:], ()))
+
+        return {
+            group: naming.draws(arrays, {name: dims(group, name, value) for name, value in arrays.items()})
+            for group, arrays in unflatten_draws(found, self._shape).items()
+            if arrays
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -539,20 +555,24 @@ class _Groups:
         """Return the ArviZ object of a fit; after `Fit.thin` that of all draws."""
         if fit.draws is not self.posterior.samples:
             fit = fit._replace_draws(self.posterior.samples, fit.state)
-        found = posterior_groups(self.posterior, fit._sites, fit._naming)
-        found |= fit._pointwise_groups(self.rng_key, fit._naming)
-        return arviz_data.from_groups(found | self._fixed(fit), fit.attrs)
+        found = posterior_groups(self.posterior, fit._sites, fit._naming, fit.model.latent_sites)
+        further = fit._pointwise_groups(self.rng_key, fit._naming)
+        if LATENT in further:
+            further[LATENT] = found.get(LATENT, xr.Dataset()).merge(further[LATENT])
+        predicted = list(map(str, further.get("posterior_predictive", ())))
+        return arviz_data.from_groups(found | further | self._fixed(fit, predicted), fit.attrs)
 
-    def _fixed(self, fit: Fit) -> dict[str, xr.Dataset]:
+    def _fixed(self, fit: Fit, predicted: Collection[str]) -> dict[str, xr.Dataset]:
         """Return the groups that do not depend on the draws."""
         if self.earlier is not None:
             kept = ("observed_data", "constant_data", "prior", "prior_predictive")
             return {name: group for name, group in arviz_data.groups(self.earlier.idata).items() if name in kept}
         model, data, naming = fit.model.numpyro_model, fit.data, fit._naming
-        found = data_groups(model, data, naming)
+        found = data_groups(model, data, naming, predicted)
         if self.prior_key is None or self.num_prior_samples == 0:
             return found
-        return found | prior_groups(self.prior_key, model, data, fit._sites, naming, self.num_prior_samples)
+        drawn = self.prior_key, model, data, fit._sites, naming, self.num_prior_samples, fit.model.latent_sites
+        return found | prior_groups(*drawn)
 
 
 def _num_rows(data: Any) -> int:
@@ -569,9 +589,11 @@ def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:
     """Concatenate the draws of two ArviZ objects."""
     former, further = arviz_data.groups(first), arviz_data.groups(second)
     joined = dict(further)
-    for name in ("posterior", "sample_stats", "log_likelihood", "posterior_predictive"):
+    for name in ("posterior", LATENT, "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"):
+        shared = [key for key in further.get(name, ()) if key in former.get(name, ())]  # older files lack some
+        joined.pop(name, None)
         if name in former and name in further:
-            dataset = xr.concat([former[name], further[name]], dim="draw")
+            dataset = xr.concat([former[name][shared], further[name][shared]], dim="draw")
             joined[name] = dataset.assign_coords(draw=np.arange(dataset.sizes["draw"]))
     divergences = {}
     if "sample_stats" in joined and "diverging" in joined["sample_stats"]:

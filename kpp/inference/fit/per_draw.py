@@ -12,8 +12,12 @@ from typing import Any
 import equinox as eqx
 import jax
 from jaxtyping import PyTree
+from numpyro import handlers
+from numpyro.infer.util import compute_log_probs
 
 from kpp.functions import RKHSFunction
+from kpp.inference.base import CalledWith
+from kpp.inference.fit.arviz_groups import LATENT
 
 Sample = dict[str, jax.Array]
 OfOneDraw = Callable[[Sample, jax.Array, Any], Any]
@@ -61,7 +65,18 @@ def root(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Array:
     return model.posterior_draw(sample, data).root
 
 
-def pointwise(sample: Sample, number: jax.Array, shared: PyTree) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """Return pointwise log likelihoods and replicates by site; `shared` holds model, data and a random key."""
-    model, data, key = shared
-    return model.pointwise(jax.random.fold_in(key, number), sample, data)
+def pointwise(sample: Sample, number: jax.Array, shared: PyTree) -> dict[str, dict[str, jax.Array]]:
+    """Return the arrays of the groups of ArviZ that are computed for each draw.
+
+    `shared` holds the model, the data, a random key, and the sites whose prior densities are returned.
+    """
+    model, data, key, sites = shared
+    likelihoods, replicates = model.pointwise(jax.random.fold_in(key, number), sample, data)
+    run = handlers.seed(CalledWith(model.numpyro_model), jax.random.key(0))
+    densities, _ = compute_log_probs(run, (data,), {}, sample, sum_log_prob=False) if sites else ({}, None)
+    return {
+        "log_likelihood": likelihoods,
+        "posterior_predictive": replicates,
+        LATENT: model.latent_values(sample, data),
+        "log_prior": {name: densities[name] for name in sites},
+    }

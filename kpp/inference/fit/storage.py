@@ -22,6 +22,7 @@ import xarray as xr
 from kpp import registry
 from kpp.data.tables import Schema
 from kpp.inference.base import AbstractInference
+from kpp.inference.fit.arviz_groups import LATENT, separate_latent
 from kpp.storage import arviz_data, netcdf
 from kpp.storage.serialization import from_spec, to_spec
 
@@ -127,13 +128,16 @@ def _parts(description: dict[str, Any], groups: dict[str, xr.Dataset]) -> dict[s
         raise ValueError(f"`path` holds a fit of format {description['format']}; this version of kpp reads {_FORMAT}")
     arrays = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_DATA).data_vars.items()}
     state = {str(name): jnp.asarray(value.to_numpy()) for name, value in groups.pop(_STATE).data_vars.items()}
-    schema = description["schema"]
+    schema, model = description["schema"], from_spec(description["model"], "models")
+    drawn = {**groups.get("posterior", {}), **groups.get(LATENT, {})}
+    if LATENT not in groups and drawn:  # files of older versions have all sites in one group
+        groups |= separate_latent(groups["posterior"], [str(site) for site in drawn if site in model.latent_sites])
     return {
-        "model": from_spec(description["model"], "models"),
+        "model": model,
         "arviz": arviz_data.from_groups(groups, description["attrs"]),
         "data": _unflatten(description["data"], arrays),
         "schema": None if schema is None else Schema.from_json(schema),
-        "draws": {site: jnp.asarray(groups["posterior"][site].to_numpy()) for site in description["sites"]},
+        "draws": {site: jnp.asarray(drawn[site].to_numpy()) for site in description["sites"]},
         "inference": rebuild_inference(description["inference"]),
         "state": state,
     }

@@ -201,7 +201,7 @@ class AbstractPreferenceModel(AbstractGPModel):
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         """Name the axes of the counts and of the whitened latent preferences."""
-        return {"y": ("instance", "outcome"), WHITENED: ("instance",), INDUCING: ("inducing_pair",)}
+        return {"y": ("instance", "outcome"), WHITENED: ("coordinate",), INDUCING: ("coordinate",)}
 
     @property
     def outcomes(self) -> Outcomes:

@@ -57,8 +57,8 @@ class AbstractLatentGP(_Fields, AbstractInducing, AbstractGPModel):
         )
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the latent values and of the inducing points."""
-        return {WHITENED: ("instance",), INDUCING: ("inducing_point",), **super().site_dims(data)}
+        """Name the axes of the whitened values, and of the inducing points."""
+        return {WHITENED: ("coordinate",), INDUCING: ("coordinate",), **super().site_dims(data)}
 
 
 def condition_process(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,7 +16,15 @@ from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, one_of
 from kpp.functions import RKHSFunction
 from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, SoftmaxLikelihood, replace_priors
-from kpp.gp.toolkit import INDUCING, WHITENED, AbstractMultiLatentLikelihood, example_points, moments_in_blocks
+from kpp.gp.toolkit import (
+    FUNCTION_VALUES,
+    INDUCING,
+    LATENT_SITES,
+    WHITENED,
+    AbstractMultiLatentLikelihood,
+    example_points,
+    moments_in_blocks,
+)
 from kpp.inference import AbstractModel, Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, parameter
@@ -70,6 +78,8 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
     scale: Leaf = eqx.field(converter=parameter("scale"), default=1.0)
     latent: str = eqx.field(static=True, default="sample")
     minibatch: int | None = eqx.field(static=True, default=None, kw_only=True)
+
+    latent_sites: ClassVar[tuple[str, ...]] = LATENT_SITES
 
     def __check_init__(self) -> None:
         one_of(self.latent, "latent", MULTI_LATENTS)
@@ -144,6 +154,10 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         values = mean + jnp.sqrt(variance) * jax.random.normal(first, mean.shape, mean.dtype)
         return {"y": model.likelihood.draw_observed(second, values)}
 
+    def latent_values(self, sample: Sample, data: Data) -> dict[str, Array]:
+        """Return the values of all functions at the points if they are drawn; see `AbstractModel.latent_values`."""
+        return {FUNCTION_VALUES: self._at(sample, data)[1].at_points()} if self.latent == "sample" else {}
+
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the means of the latent functions as one function with L outputs."""
         return self._at(sample, data)[1].function()
@@ -162,10 +176,10 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         return self.likelihood.coordinates()
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the latent values, of the inducing points, and of the observations."""
+        """Name the axes of the whitened values, of the latent values, of inducing points, and of the observations."""
         return {
-            WHITENED: ("instance", "latent"),
-            INDUCING: ("inducing_point", "latent"),
+            **dict.fromkeys((WHITENED, INDUCING), ("coordinate", "latent")),
+            FUNCTION_VALUES: ("instance", "latent"),
             "y": ("instance", *self.likelihood.observation_dims),
             **super().site_dims(data),
         }

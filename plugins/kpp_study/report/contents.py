@@ -108,6 +108,8 @@ class ReportContents:
         inference: How the model was fitted, as a sentence.
         approximates: Whether the draws come from a fitted approximation, for which R-hat has no meaning.
         posterior: The group `posterior`.
+        latent: The sampled sites of the group `latent`.
+        sensitivity: How much the priors matter, as a sentence.
         prior: The group `prior`, or None.
         sample_stats: The group `sample_stats`, or None.
         predictive: Draws of the target from the posterior predictive, in its own unit, of shape (s, n), or None.
@@ -133,6 +135,8 @@ class ReportContents:
     inference: str
     approximates: bool
     posterior: xr.Dataset
+    latent: xr.Dataset
+    sensitivity: str
     prior: xr.Dataset | None
     sample_stats: xr.Dataset | None
     predictive: np.ndarray | None

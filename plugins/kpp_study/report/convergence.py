@@ -98,8 +98,14 @@ class Convergence:
         return _extreme(np.min, both)
 
 
-def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, approximates: bool) -> Convergence:
-    """Assess the convergence of the draws of a posterior, whose variables lead with (chain, draw).
+def assess(
+    posterior: xr.Dataset,
+    sample_stats: xr.Dataset | None,
+    *,
+    approximates: bool,
+    latent: xr.Dataset | None = None,
+) -> Convergence:
+    """Assess the convergence of the draws of a posterior and of latent values, which lead with (chain, draw).
 
     The variable ``diverging`` of `sample_stats`, if present, marks divergences. Draws from a fitted approximation
     (`kpp.inference.AbstractInference.approximates`) are not judged: they are independent, so R-hat carries no
@@ -107,16 +113,16 @@ def assess(posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, approximat
     """
     chains, draws = posterior.sizes.get("chain", 1), posterior.sizes.get("draw", 1)
     judged = not approximates and draws >= _FEWEST_DRAWS
-    diagnostics = _diagnostics(posterior) if judged else {}
-    listed = hyperparameters(posterior)
-    long = posterior.drop_vars(list(listed.data_vars))
+    listed, whole = hyperparameters(posterior), posterior.merge(latent or {})
+    diagnostics = _diagnostics(whole) if judged else {}
+    long = whole.drop_vars(list(listed.data_vars))
     parameters = [_parameter(name, values, diagnostics) for name, values in flatten(listed).items()]
     if judged:
         parameters += [_whole_site(str(name), values, diagnostics) for name, values in long.data_vars.items()]
     divergences = None
     if judged and sample_stats is not None and "diverging" in sample_stats:
         divergences = int(sample_stats["diverging"].sum())
-    count = sum(values[0, 0].size for values in _with_draws_first(posterior).values())
+    count = sum(values[0, 0].size for values in _with_draws_first(whole).values())
     verdict = _overall([parameter.verdict for parameter in parameters], divergences) if count else "no parameters"
     if not verdict:
         is_fixed = all(parameter.sd == 0 for parameter in parameters)

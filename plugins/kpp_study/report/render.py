@@ -37,7 +37,8 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
     Returns:
         The text of the HTML file.
     """
-    convergence = assess(contents.posterior, contents.sample_stats, approximates=contents.approximates)
+    draws = contents.posterior, contents.sample_stats
+    convergence = assess(*draws, approximates=contents.approximates, latent=contents.latent)
     coverage = _coverage(contents)
     with figure_style():
         images = {

@@ -150,7 +150,7 @@ def learned(vectors, bags, inference):
 @pytest.mark.slow
 def test_inducing_points_are_learned(vectors, bags):
     fit = learned(vectors, bags, kpp.MAP(num_restarts=0, progress=False))
-    points = fit.idata.posterior["inducing_points"]
+    points = fit.idata.latent["inducing_points"]
     assert points.shape == (1, 1, 3, 2)
     assert points.dims[2:] == ("inducing_point", "feature")
     assert np.abs(np.asarray(points) - np.asarray(fit.model.inducing_points.mean)).max() > 1e-3

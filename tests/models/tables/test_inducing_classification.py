@@ -137,7 +137,8 @@ def test_names_of_the_sites_and_a_saved_fit(tmp_path):
     learned = GPClassification(KERNEL, latent="inducing", num_inducing=4, learn_inducing=True, minibatch=10)
     inference = kpp.SVI(num_steps=20, num_samples=10, progress=False)
     found = learned.fit(jax.random.key(0), X, LABELS, inference=inference)
-    assert found.idata["posterior"]["inducing_whitened"].dims == ("chain", "draw", "inducing_point")
+    # Nothing else is drawn, so that they are the group posterior.
+    assert found.idata["posterior"]["inducing_whitened"].dims == ("chain", "draw", "coordinate")
     assert found.idata["posterior"]["inducing_points"].dims == ("chain", "draw", "inducing_point", "feature")
     assert found.idata["log_likelihood"]["y"].shape == (1, 10, 40)  # all rows, not a minibatch
     found.save(tmp_path / "fit.nc")

@@ -155,7 +155,7 @@ def test_inducing_points_are_learned_and_the_fit_is_saved(inference, tmp_path):
     learned = GPRegression(RBF(dist.LogNormal(0.0, 0.5)), dist.HalfNormal(1.0), MEAN, latent="inducing",
                            num_inducing=6, learn_inducing=True)  # fmt: skip
     found = fit(learned, inference=INFERENCES[inference])
-    assert found.idata["posterior"]["inducing_points"].dims == ("chain", "draw", "inducing_point", "feature")
+    assert found.idata["latent"]["inducing_points"].dims == ("chain", "draw", "inducing_point", "feature")
     predicted = found.predict(NEW)["mean"]
     truth = MEAN + np.sin(2 * NEW[:, 0]) + 0.5 * NEW[:, 1]
     errors = predicted.mean(("chain", "draw")).values - truth

@@ -82,7 +82,9 @@ def test_classification_under_every_inference(latent, name, classification_data)
     fit = classification(latent).fit(jax.random.key(0), *classification_data, inference=inference)
     check(fit, shape, classification_data[0])
     if latent == "sample":
-        assert fit.idata["posterior"]["latent_whitened"].dims == ("chain", "draw", "instance")
+        latent = fit.idata["latent"]
+        assert latent["latent_whitened"].dims == ("chain", "draw", "coordinate")
+        assert latent["function_values"].dims == ("chain", "draw", "instance")
 
 
 @pytest.mark.slow

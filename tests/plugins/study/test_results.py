@@ -73,6 +73,13 @@ def test_arviz_opens_the_posterior_with_all_groups(groups):
     assert loo["pareto_k"].size == 30
 
 
+def test_the_report_says_whether_priors_drive_the_result(report):
+    expected = (
+        "The strength of all priors together matters" if arviz_data.MAJOR else "is not measured: this needs ArviZ 1"
+    )
+    assert expected in " ".join(report.split())
+
+
 def test_results_are_in_the_units_of_the_table(finished, groups, explanation):
     price = finished.frame["price & tax"].to_numpy()
     np.testing.assert_allclose(groups["observed_data"]["y"], price, rtol=1e-12)

@@ -16,7 +16,7 @@ from numpyro import distributions as dist
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_points, check_same_rows, check_type, one_of, warn_if_float32
 from kpp.gp import AbstractGPModel, GaussianLikelihood, condition_on_values, replace_priors
-from kpp.gp.toolkit import WHITENED, ConditionedProcess, check_kernel_fits, draw_joint, prior_factor
+from kpp.gp.toolkit import FUNCTION_VALUES, WHITENED, ConditionedProcess, check_kernel_fits, draw_joint, prior_factor
 from kpp.inference import Data, Fit
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel
@@ -190,8 +190,8 @@ class RankingGP(AbstractGPModel):
         return {"y": _law(data).draw(second, utilities)}
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the orders and of the whitened utilities."""
-        return {"y": ("instance", "place"), WHITENED: ("item",)}
+        """Name the axes of the orders, of the utilities, and of the whitened utilities."""
+        return {"y": ("instance", "place"), FUNCTION_VALUES: ("item",), WHITENED: ("coordinate",)}
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[RankingGP, Rankings, Array]]:

@@ -57,6 +57,8 @@ def report_contents(
         inference=_inference(config, fit),
         approximates=config.inference.approximates,
         posterior=groups["posterior"],
+        latent=xr.Dataset({name: site for name, site in groups.get("latent", {}).items() if name in fit.draws}),
+        sensitivity=results.prior_sensitivity(fit, groups),
         prior=results.prior_draws(keys["prior"], model, groups),
         sample_stats=groups.get("sample_stats"),
         predictive=predictive,
