@@ -7,15 +7,17 @@ approximation for the others. `condition_by_inducing` summarizes many observatio
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.data.bags import Bags
-from kpp.functionals import GPPosterior
+from kpp.functionals import AbstractFunctional, Combination, GPPosterior, Values
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned.finite_rank import (
     FeatureGP,
@@ -50,7 +52,8 @@ class ConditionedGP(eqx.Module):
 
     Args:
         kernel: k.
-        points: The n points X, (n, d) or a batch of inputs of the kernel; or n `kpp.Bags`.
+        points: The n points X, (n, d) or a batch of inputs of the kernel; or n `kpp.Bags`; or a functional of n numbers,
+            where :math:`k(X, x)` are its numbers of the kernel's section at x.
         coefficients: :math:`\alpha`, (n,).
         whiten: The linear map M, from (n, p) to (r, p). For a regression it is :math:`L^{-1}`.
         likelihood: The likelihood of observations at new points. It is also the likelihood of the training
@@ -91,6 +94,8 @@ class ConditionedGP(eqx.Module):
         bags = self.points
         if isinstance(bags, Bags):
             return RKHSFunction(self.kernel, bags.points, bags.spread(self.coefficients), mean)
+        if isinstance(self.points, AbstractFunctional):
+            return self.points.adjoint(self.kernel, self.coefficients) + mean
         return RKHSFunction(self.kernel, self.points, self.coefficients, mean)
 
     def posterior(self) -> GPPosterior:
@@ -101,18 +106,50 @@ class ConditionedGP(eqx.Module):
         """
         points, count = self.points, self.coefficients.shape[0]
         root = self.whiten(jnp.eye(count, dtype=self.coefficients.dtype)).T
+        if isinstance(points, AbstractFunctional):
+            return GPPosterior(self.function(), points.adjoint(self.kernel, root).coefficients)
         return GPPosterior(self.function(), points.spread(root) if isinstance(points, Bags) else root)
+
+    def law_of(self, functional: AbstractFunctional) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+        """Return mean and covariance of linear functionals of the function, of which the process observed values."""
+        cross = as_functional(self.points).prior_covariance(self.kernel, functional)
+        reduction = self.whiten(cross)
+        mean, covariance = prior_law(self.kernel, functional, self.prior_mean)
+        return mean + cross.T @ self.coefficients, covariance - reduction.T @ reduction
 
     def _sections(self, x: Points) -> Float[Array, "n p"]:
         if isinstance(self.points, Bags):
             return self.points.sections(self.kernel, x)
+        if isinstance(self.points, AbstractFunctional):
+            return self.points.representer(self.kernel)(x).T
         return self.kernel(self.points, x)
 
 
+def as_functional(points: Points) -> AbstractFunctional:
+    """Return the values at points as a functional; a functional is returned unchanged."""
+    return points if isinstance(points, AbstractFunctional) else Values(points)
+
+
+def prior_law(
+    kernel: AbstractKernel, functional: AbstractFunctional, mean: PriorMean
+) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+    """Return mean and covariance of linear functionals of a Gaussian process without observations."""
+
+    def function(x: Points) -> Array:
+        return jnp.broadcast_to(evaluate_mean(mean, x), jax.tree.leaves(x)[0].shape[:1])
+
+    return functional.apply(function), functional.prior_covariance(kernel)
+
+
 def condition(
-    kernel: AbstractKernel, points: Points, likelihood: AbstractPointwiseLikelihood, mean: PriorMean = 0.0
+    kernel: AbstractKernel,
+    points: Points,
+    likelihood: AbstractPointwiseLikelihood,
+    mean: PriorMean = 0.0,
+    *,
+    given: ConditionedGP | None = None,
 ) -> ConditionedGP | FeatureGP:
-    r"""Condition a Gaussian process on observations at points.
+    r"""Condition a Gaussian process on observations at points, or of linear functionals.
 
     With a `GaussianLikelihood`, :math:`\alpha = (K + \sigma^2 I)^{-1} (y - m)` and
     :math:`M = L^{-1}, L L^\top = K + \sigma^2 I`. With any other likelihood it is Laplace's approximation, :math:`M =
@@ -122,9 +159,10 @@ def condition(
 
     Args:
         kernel: k.
-        points: The n points, (n, d), or a batch of inputs of the kernel.
+        points: The n points, (n, d), or a batch of inputs of the kernel; or a functional of n numbers.
         likelihood: The likelihood, which holds the n observations.
         mean: The prior mean, a number or a function from points to one number per point.
+        given: The process given other observations, with the same kernel and mean; None without any.
 
     Returns:
         The posterior; its `held_out` is leave-one-out in closed form.
@@ -133,12 +171,28 @@ def condition(
         Rasmussen and Williams (2006), algorithms 2.1 and 3.2, equation 5.12; Vehtari, Mononen, Tolvanen, Sivula and
         Winther (2016), section 3.2.
     """
+    if given is not None:
+        values = as_functional(points)
+        return _joined(given, _condition(kernel, values, likelihood, mean, *given.law_of(values)))
+    if isinstance(points, AbstractFunctional):
+        return _condition(kernel, points, likelihood, mean, *prior_law(kernel, points, mean))
     if not isinstance(points, Bags):
         noise = likelihood.variances if isinstance(likelihood, GaussianLikelihood) else 1.0
         features = few_features(kernel, points, noise)
         if features is not None:
             return condition_features(kernel, points, features, likelihood, mean)
-    gram, at_points = kernel.gram(points), evaluate_mean(mean, points)
+    return _condition(kernel, points, likelihood, mean, evaluate_mean(mean, points), kernel.gram(points))
+
+
+def _condition(
+    kernel: AbstractKernel,
+    points: Points,
+    likelihood: AbstractPointwiseLikelihood,
+    mean: PriorMean,
+    at_points: Array,
+    gram: Float[Array, "n n"],
+) -> ConditionedGP:
+    """Condition on observations of values whose prior mean and covariance are known."""
     if isinstance(likelihood, GaussianLikelihood):
         noise, residual = likelihood.variances, likelihood.y - at_points
         factor = linalg.cholesky(linalg.add_diagonal(gram, noise), what="the covariance matrix of `y`")
@@ -159,6 +213,26 @@ def condition(
     return ConditionedGP(
         kernel, points, coefficients, whiten, likelihood, mean, lambda: leave_one_out_latent(gram, approximation)
     )
+
+
+def _joined(given: ConditionedGP, found: ConditionedGP) -> ConditionedGP:
+    r"""Return a process given its first observations, and what further ones change, as one process.
+
+    With :math:`C = L k L'^\top` between both, :math:`\alpha` and M become :math:`(\alpha_1 - M_1^\top M_1 C \alpha_2,
+    \alpha_2)` and :math:`(M_1 s_1,\; M_2 (s_2 - C^\top M_1^\top M_1 s_1))` of sections :math:`(s_1, s_2)`.
+    """
+    first, second = as_functional(given.points), as_functional(found.points)
+    size = first.num_values
+    cross = given.whiten(first.prior_covariance(given.kernel, second))
+    root = given.whiten(jnp.eye(size, dtype=cross.dtype))
+
+    def whiten(sections: Float[Array, "n p"]) -> Float[Array, "r p"]:
+        known = given.whiten(sections[:size])
+        return jnp.concatenate([known, found.whiten(sections[size:] - cross.T @ known)])
+
+    coefficients = jnp.concatenate([given.coefficients - root.T @ (cross @ found.coefficients), found.coefficients])
+    changes = {"points": Combination((first, second)), "coefficients": coefficients, "whiten": whiten}
+    return dataclasses.replace(found, **changes)
 
 
 def condition_by_inducing(
