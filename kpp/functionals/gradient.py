@@ -63,6 +63,7 @@ class Gradient(AbstractFunctional):
 
     def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
         """Return the derivatives of a function that maps each point on its own."""
+
         def along(direction: Array) -> Array:
             return jax.jvp(function, (self.points,), (jnp.broadcast_to(direction, self.points.shape),))[1]
 

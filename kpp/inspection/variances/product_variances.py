@@ -141,7 +141,7 @@ class _Table(NamedTuple):
     def of(cls, term: AbstractProductKernel, rows: AnyArray, points: AnyArray, players: Players, most: int) -> _Table:
         """Compute the means of the factors, and keep the factors if they have at most a number of entries."""
         rows = np.asarray(rows)
-        size = rows_that_fit(len(rows), rows.shape[1] * len(points), most)
+        size = rows_that_fit(len(rows), rows.shape[1] * points.shape[0], most)
         chunks = [rows[start : start + size] for start in range(0, len(rows), size)]
         factors = _factors(term, chunks[0], points, players)
         sums, first = factors.sum(axis=1), factors[:, :1]

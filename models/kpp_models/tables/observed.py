@@ -78,9 +78,9 @@ class Observed(eqx.Module):
             raise ValueError(f"`values` must hold signs, 1 or -1, with `only_signs`, got {self.values}")
 
 
-def as_observed(value: Iterable[Observed]) -> tuple[Observed, ...]:
-    """Convert the field `observed` of a model: any iterable of `Observed`."""
-    observed = (value,) if isinstance(value, Observed) else tuple(value)
+def as_observed(value: Observed | Iterable[Observed]) -> tuple[Observed, ...]:
+    """Convert the field `observed` of a model: one or several `Observed`."""
+    observed = tuple(value) if isinstance(value, Iterable) else (value,)
     for one in observed:
         check_type(one, "observed", ("Observed",))
     return observed
@@ -153,7 +153,9 @@ def _condition_on_numbers(
     signs = _stack([one for one in observed if one.only_signs], dtype)
     if numbers is None:
         return None, signs
-    return condition(kernel, numbers.functional, GaussianLikelihood(numbers.values, 0.0, numbers.variances), mean), signs
+    return condition(
+        kernel, numbers.functional, GaussianLikelihood(numbers.values, 0.0, numbers.variances), mean
+    ), signs
 
 
 def _latent(process: ConditionedGP, functional: AbstractFunctional, white: Array) -> tuple[Array, Array]:

@@ -155,6 +155,10 @@ class GPRegression(AbstractInducing, AbstractGPModel):
             return condition_on_observed(*parts, model.observed, sample.get(SIGNS))
         return condition(model.kernel, data["x"], likelihood, model.mean)
 
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Name the axes of inducing points, and those of the observed functionals."""
+        return super().site_dims(data) | {"observed": ("number",), SIGNS: ("sign",)}
+
     @property
     def observes_points(self) -> bool:
         """Whether every observation is of one row, as without `observed`."""
