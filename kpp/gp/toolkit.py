@@ -2,6 +2,7 @@
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.gp.conditioned.conditioning import condition_by_inducing as condition_by_inducing
+from kpp.gp.conditioned.conditioning import condition_functional as condition_functional
 from kpp.gp.conditioned.conditioning import prior_law as prior_law
 from kpp.gp.conditioned.finite_rank import FeatureGP as FeatureGP
 from kpp.gp.conditioned.finite_rank import few_features as few_features

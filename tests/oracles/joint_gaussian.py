@@ -11,17 +11,17 @@ def atoms_covariance(first, second, lengthscale, variance):
     """The covariances of atoms (point, feature); feature None is the value, else the derivative."""
     result = np.empty((len(first), len(second)))
     for i, (a, j) in enumerate(first):
-        for k, (b, l) in enumerate(second):
+        for k, (b, other) in enumerate(second):
             gap = (np.asarray(a) - np.asarray(b)) / lengthscale**2
             value = variance * np.exp(-0.5 * np.sum((np.asarray(a) - np.asarray(b)) ** 2) / lengthscale**2)
-            if j is None and l is None:
+            if j is None and other is None:
                 factor = 1.0
-            elif l is None:
+            elif other is None:
                 factor = -gap[j]
             elif j is None:
-                factor = gap[l]
+                factor = gap[other]
             else:
-                factor = (j == l) / lengthscale**2 - gap[j] * gap[l]
+                factor = (j == other) / lengthscale**2 - gap[j] * gap[other]
             result[i, k] = value * factor
     return result
 

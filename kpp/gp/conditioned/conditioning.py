@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.data.bags import Bags
-from kpp.functionals import AbstractFunctional, Combination, GPPosterior, Values
+from kpp.functionals import AbstractFunctional, Combination, GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned.finite_rank import (
     FeatureGP,
@@ -52,8 +52,8 @@ class ConditionedGP(eqx.Module):
 
     Args:
         kernel: k.
-        points: The n points X, (n, d) or a batch of inputs of the kernel; or n `kpp.Bags`; or a functional of n numbers,
-            where :math:`k(X, x)` are its numbers of the kernel's section at x.
+        points: The n points X, (n, d) or a batch of inputs of the kernel; or n `kpp.Bags`; or a functional of n
+            numbers, where :math:`k(X, x)` are its numbers of the kernel's section at x.
         coefficients: :math:`\alpha`, (n,).
         whiten: The linear map M, from (n, p) to (r, p). For a regression it is :math:`L^{-1}`.
         likelihood: The likelihood of observations at new points. It is also the likelihood of the training
@@ -111,8 +111,9 @@ class ConditionedGP(eqx.Module):
         return GPPosterior(self.function(), points.spread(root) if isinstance(points, Bags) else root)
 
     def law_of(self, functional: AbstractFunctional) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
-        """Return mean and covariance of linear functionals of the function, of which the process observed values."""
-        cross = as_functional(self.points).prior_covariance(self.kernel, functional)
+        """Return mean and covariance of linear functionals of the function; the process has observed functionals."""
+        assert isinstance(self.points, AbstractFunctional)
+        cross = self.points.prior_covariance(self.kernel, functional)
         reduction = self.whiten(cross)
         mean, covariance = prior_law(self.kernel, functional, self.prior_mean)
         return mean + cross.T @ self.coefficients, covariance - reduction.T @ reduction
@@ -123,11 +124,6 @@ class ConditionedGP(eqx.Module):
         if isinstance(self.points, AbstractFunctional):
             return self.points.representer(self.kernel)(x).T
         return self.kernel(self.points, x)
-
-
-def as_functional(points: Points) -> AbstractFunctional:
-    """Return the values at points as a functional; a functional is returned unchanged."""
-    return points if isinstance(points, AbstractFunctional) else Values(points)
 
 
 def prior_law(
@@ -141,15 +137,36 @@ def prior_law(
     return functional.apply(function), functional.prior_covariance(kernel)
 
 
-def condition(
+def condition_functional(
     kernel: AbstractKernel,
-    points: Points,
+    functional: AbstractFunctional,
     likelihood: AbstractPointwiseLikelihood,
     mean: PriorMean = 0.0,
     *,
     given: ConditionedGP | None = None,
+) -> ConditionedGP:
+    """Condition a Gaussian process on observations of linear functionals, as `condition` does on those of values.
+
+    Args:
+        kernel: k.
+        functional: The functional, of n numbers.
+        likelihood: The likelihood, which holds the n observations.
+        mean: The prior mean, a number or a function from points to one number per point.
+        given: The process given other observations, with the same kernel and mean; None without any.
+
+    Returns:
+        The posterior given all observations; `held_out` and `at_points` are of the last n.
+    """
+    if given is None:
+        return _condition(kernel, functional, likelihood, mean, *prior_law(kernel, functional, mean))
+    found = _condition(kernel, functional, likelihood, mean, *given.law_of(functional))
+    return _joined(given, found)
+
+
+def condition(
+    kernel: AbstractKernel, points: Points, likelihood: AbstractPointwiseLikelihood, mean: PriorMean = 0.0
 ) -> ConditionedGP | FeatureGP:
-    r"""Condition a Gaussian process on observations at points, or of linear functionals.
+    r"""Condition a Gaussian process on observations at points.
 
     With a `GaussianLikelihood`, :math:`\alpha = (K + \sigma^2 I)^{-1} (y - m)` and
     :math:`M = L^{-1}, L L^\top = K + \sigma^2 I`. With any other likelihood it is Laplace's approximation, :math:`M =
@@ -159,10 +176,9 @@ def condition(
 
     Args:
         kernel: k.
-        points: The n points, (n, d), or a batch of inputs of the kernel; or a functional of n numbers.
+        points: The n points, (n, d), or a batch of inputs of the kernel.
         likelihood: The likelihood, which holds the n observations.
         mean: The prior mean, a number or a function from points to one number per point.
-        given: The process given other observations, with the same kernel and mean; None without any.
 
     Returns:
         The posterior; its `held_out` is leave-one-out in closed form.
@@ -171,11 +187,6 @@ def condition(
         Rasmussen and Williams (2006), algorithms 2.1 and 3.2, equation 5.12; Vehtari, Mononen, Tolvanen, Sivula and
         Winther (2016), section 3.2.
     """
-    if given is not None:
-        values = as_functional(points)
-        return _joined(given, _condition(kernel, values, likelihood, mean, *given.law_of(values)))
-    if isinstance(points, AbstractFunctional):
-        return _condition(kernel, points, likelihood, mean, *prior_law(kernel, points, mean))
     if not isinstance(points, Bags):
         noise = likelihood.variances if isinstance(likelihood, GaussianLikelihood) else 1.0
         features = few_features(kernel, points, noise)
@@ -221,7 +232,7 @@ def _joined(given: ConditionedGP, found: ConditionedGP) -> ConditionedGP:
     With :math:`C = L k L'^\top` between both, :math:`\alpha` and M become :math:`(\alpha_1 - M_1^\top M_1 C \alpha_2,
     \alpha_2)` and :math:`(M_1 s_1,\; M_2 (s_2 - C^\top M_1^\top M_1 s_1))` of sections :math:`(s_1, s_2)`.
     """
-    first, second = as_functional(given.points), as_functional(found.points)
+    first, second = given.points, found.points
     size = first.num_values
     cross = given.whiten(first.prior_covariance(given.kernel, second))
     root = given.whiten(jnp.eye(size, dtype=cross.dtype))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -39,7 +38,6 @@ from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
 from kpp.typing import AnyArray, Leaf
 from kpp_models.tables.latent_functions import LatentFunctions
-from kpp_models.tables.observed import Observed, observe_functionals
 
 LATENTS = ("laplace", "sample", "inducing")
 MULTI_LATENTS = ("sample", "inducing")
@@ -54,7 +52,6 @@ def gp_regression(
     row_variances: Array | None = None,
     inducing_points: Leaf | None = None,
     iterative: IterativeSettings | None = None,
-    observed: Sequence[Observed] = (),
 ) -> None:
     r"""Gaussian-process regression as a NumPyro model function.
 
@@ -74,16 +71,11 @@ def gp_regression(
         inducing_points: Inducing points, (w, d), or a prior for them: y then has the density of the collapsed bound,
             `kpp.gp.toolkit.InducingBound`. None for the exact evidence.
         iterative: Settings, of the estimated evidence, `kpp.gp.toolkit.IterativeMarginal`.
-        observed: Observations of linear functionals, with the exact evidence; see `observe_functionals`.
     """
     kernel = draw_priors("kernel", kernel)
     noise = draw_priors("noise_variance", noise_variance)
-    mean = draw_priors("mean", mean)
+    center = evaluate_mean(draw_priors("mean", mean), x)
     noise = noise if row_variances is None else noise + row_variances
-    if observed:
-        observe_functionals(x, y, kernel, noise, mean, draw_priors("observed", tuple(observed)))
-        return
-    center = evaluate_mean(mean, x)
     if iterative is not None:
         law: dist.Distribution = IterativeMarginal(center, IterativeSystem.create(kernel, x, noise, iterative))
     elif inducing_points is None:

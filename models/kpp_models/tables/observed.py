@@ -3,7 +3,7 @@ r"""Observations of linear functionals of a regression function, beside those of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,10 +19,9 @@ from kpp.gp import (
     ConditionedGP,
     GaussianLikelihood,
     GaussianProcessMarginal,
-    condition,
     scalar_field,
 )
-from kpp.gp.toolkit import LatentObservations, PriorMean, prior_law
+from kpp.gp.toolkit import LatentObservations, condition_functional, prior_law
 from kpp.kernels import AbstractKernel, check_non_negative
 from kpp.kernels.toolkit import check_positive
 from kpp.storage.serialization import data_class
@@ -41,14 +40,14 @@ class Observed(eqx.Module):
 
     .. math:: z = L f + \epsilon, \qquad \epsilon_i \sim N(0, \sigma_z^2)
 
-    With ``only_signs`` the signs of z are observed, :math:`P(z_i > 0 \mid f) = \Phi((L f)_i / \sigma_z)`. Positive signs
-    of derivatives at many points make a function increase.
+    With ``only_signs`` the signs of z are observed, :math:`P(z_i > 0 \mid f) = \Phi((L f)_i / \sigma_z)`. Positive
+    signs of derivatives at many points make a function increase.
 
     Args:
         functional: L. Its points have the columns of x, in their order, as ``fit.schema.read(table)`` returns them.
         values: z, (q,), in units of L f; or signs, 1 and -1. One number is used for all.
-        noise_variance: :math:`\sigma_z^2`, in squared units of L f, a number or a prior. With 0 the numbers are kept
-            exactly, such as totals; signs need a positive one.
+        noise_variance: :math:`\sigma_z^2`, in squared units of L f, a number or a prior. With 0 the numbers, such as
+            totals, are kept exactly. Signs need a positive variance; the smaller it is, the rarer are wrong signs.
         only_signs: Whether `values` are signs.
 
     Raises:
@@ -86,47 +85,55 @@ def as_observed(value: Observed | Iterable[Observed]) -> tuple[Observed, ...]:
     return observed
 
 
-def observe_functionals(
-    x: Array, y: Array | None, kernel: AbstractKernel, noise: Leaf, mean: PriorMean, observed: Sequence[Observed]
-) -> None:
-    r"""Observe rows and functionals of a Gaussian process without priors, in a NumPyro model.
+class Regression(Protocol):
+    """A regression model with observed functionals, with numbers in place of priors."""
+
+    @property
+    def kernel(self) -> AbstractKernel: ...
+    @property
+    def noise_variance(self) -> Leaf: ...
+    @property
+    def mean(self) -> Any: ...
+    @property
+    def observed(self) -> tuple[Observed, ...]: ...
+
+
+def observe_functionals(x: Array, y: Array | None, model: Regression, row_variances: Array | None) -> None:
+    r"""Observe rows and functionals of a Gaussian process, in a NumPyro model.
 
     The site ``y`` is given the functionals, :math:`p(y \mid z)`, and ``observed`` has the density of z alone. For
     signs, the whitened :math:`L f` given all numbers is sampled, site ``signs_whitened``.
     """
-    given, signs = _condition_on_numbers(kernel, mean, observed, x.dtype)
+    kernel, mean = model.kernel, model.mean
+    noise = model.noise_variance if row_variances is None else model.noise_variance + row_variances
+    given, signs = _condition_on_numbers(model, x.dtype)
     rows = Values(x)
     center, gram = prior_law(kernel, rows, mean) if given is None else given.law_of(rows)
     y = numpyro.sample("y", GaussianProcessMarginal(center, gram, noise), obs=y)
     if given is not None:
-        law = GaussianProcessMarginal(*prior_law(kernel, given.points, mean), given.likelihood.variances)
-        numpyro.sample("observed", law, obs=given.likelihood.y)
+        numbers = given.likelihood
+        law = GaussianProcessMarginal(*prior_law(kernel, given.points, mean), numbers.variances)
+        numpyro.sample("observed", law, obs=numbers.y)
     if signs is not None:
-        functional, values, variances = signs
-        process = condition(kernel, rows, GaussianLikelihood(y, 0.0, noise), mean, given=given)
-        white = numpyro.sample(SIGNS, dist.Normal(0.0, 1.0).expand(values.shape).to_event(1))
-        latent, _ = _latent(process, functional, white)
-        with numpyro.plate("sign", len(values)):
-            law = LatentObservations(BernoulliLikelihood(link="probit"), latent / jnp.sqrt(variances))
-            numpyro.sample("observed_signs", law, obs=(values + 1) / 2)
+        process = condition_functional(kernel, rows, GaussianLikelihood(y, 0.0, noise), mean, given=given)
+        white = numpyro.sample(SIGNS, dist.Normal(0.0, 1.0).expand(signs.values.shape).to_event(1))
+        latent, _ = _latent(process, signs.functional, white)
+        with numpyro.plate("sign", len(signs.values)):
+            law = LatentObservations(BernoulliLikelihood(link="probit"), latent / jnp.sqrt(signs.variances))
+            numpyro.sample("observed_signs", law, obs=(signs.values + 1) / 2)
 
 
 def condition_on_observed(
-    kernel: AbstractKernel,
-    x: Array,
-    likelihood: GaussianLikelihood,
-    mean: PriorMean,
-    observed: Sequence[Observed],
-    white: Array | None,
+    x: Array, likelihood: GaussianLikelihood, model: Regression, white: Array | None
 ) -> ConditionedGP:
     """Condition a Gaussian process on rows and functionals, given whitened values of those of which signs are known."""
-    given, signs = _condition_on_numbers(kernel, mean, observed, x.dtype)
-    rows = Values(x)
+    kernel, mean, rows = model.kernel, model.mean, Values(x)
+    given, signs = _condition_on_numbers(model, x.dtype)
     if signs is not None:
-        process = condition(kernel, rows, likelihood, mean, given=given)
+        process = condition_functional(kernel, rows, likelihood, mean, given=given)
         values = GaussianLikelihood(*_latent(process, signs.functional, white))
-        given = condition(kernel, signs.functional, values, mean, given=given)
-    return condition(kernel, rows, likelihood, mean, given=given)
+        given = condition_functional(kernel, signs.functional, values, mean, given=given)
+    return condition_functional(kernel, rows, likelihood, mean, given=given)
 
 
 class _Stacked(NamedTuple):
@@ -145,20 +152,18 @@ def _stack(observed: Sequence[Observed], dtype: Any) -> _Stacked | None:
     return _Stacked(Combination(tuple(one.functional for one in observed)), values, jnp.concatenate(variances))
 
 
-def _condition_on_numbers(
-    kernel: AbstractKernel, mean: PriorMean, observed: Sequence[Observed], dtype: Any
-) -> tuple[ConditionedGP | None, _Stacked | None]:
+def _condition_on_numbers(model: Regression, dtype: Any) -> tuple[ConditionedGP | None, _Stacked | None]:
     """Condition on the observed numbers, if there are some; return the process, and the observed signs."""
-    numbers = _stack([one for one in observed if not one.only_signs], dtype)
-    signs = _stack([one for one in observed if one.only_signs], dtype)
+    numbers, signs = (
+        _stack([one for one in model.observed if one.only_signs == only], dtype) for only in (False, True)
+    )
     if numbers is None:
         return None, signs
-    return condition(
-        kernel, numbers.functional, GaussianLikelihood(numbers.values, 0.0, numbers.variances), mean
-    ), signs
+    likelihood = GaussianLikelihood(numbers.values, 0.0, numbers.variances)
+    return condition_functional(model.kernel, numbers.functional, likelihood, model.mean), signs
 
 
-def _latent(process: ConditionedGP, functional: AbstractFunctional, white: Array) -> tuple[Array, Array]:
+def _latent(process: ConditionedGP, functional: AbstractFunctional, white: Array | None) -> tuple[Array, Array]:
     """Return the numbers of a process for whitened ones, and the variance of the nugget that they contain."""
     mean, covariance = process.law_of(functional)
     scale = jnp.mean(jnp.diagonal(functional.prior_covariance(process.kernel)))

@@ -13,7 +13,15 @@ from numpyro import distributions as dist
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, as_targets, check_same_rows, one_of
-from kpp.gp import AbstractGPModel, GaussianLikelihood, IterativeSettings, LinearMean, condition, scalar_field
+from kpp.gp import (
+    AbstractGPModel,
+    GaussianLikelihood,
+    IterativeSettings,
+    LinearMean,
+    condition,
+    replace_priors,
+    scalar_field,
+)
 from kpp.gp.toolkit import (
     ConditionedProcess,
     check_functional_fits,
@@ -27,10 +35,11 @@ from kpp.inference import Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative
 from kpp.kernels.toolkit import check_positive
+from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.inducing import AbstractInducing
 from kpp_models.tables.numpyro_functions import gp_regression
-from kpp_models.tables.observed import SIGNS, Observed, as_observed, condition_on_observed
+from kpp_models.tables.observed import SIGNS, Observed, as_observed, condition_on_observed, observe_functionals
 
 LATENTS = ("exact", "inducing", "iterative")
 _ADVICE = "use latent='inducing' with `num_inducing` points, latent='iterative', or a kernel with finite features, or "
@@ -137,10 +146,12 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     def numpyro_model(
         self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None, row_variances: Array | None = None
     ) -> None:
-        """The NumPyro model: `gp_regression` with these fields."""
+        """The NumPyro model: `gp_regression` with these fields, or `observe_functionals`."""
+        if self.observed:
+            observe_functionals(x, y, replace_priors(self, draw_priors), row_variances)
+            return
         inducing, settings = self.inducing_points, self._settings
-        numbers = (self.kernel, self.noise_variance, self.mean, row_variances)
-        gp_regression(x, y, *numbers, inducing, settings, self.observed)
+        gp_regression(x, y, self.kernel, self.noise_variance, self.mean, row_variances, inducing, settings)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         r"""Return the posterior, exact: :math:`\alpha = (K + \Sigma)^{-1}(y - m)`; see `kpp.gp.condition`."""
@@ -151,8 +162,7 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         if self._settings is not None:
             return condition_iteratively(model.kernel, data["x"], likelihood, model.mean, self._settings)
         if model.observed:
-            parts = (model.kernel, data["x"], likelihood, model.mean)
-            return condition_on_observed(*parts, model.observed, sample.get(SIGNS))
+            return condition_on_observed(data["x"], likelihood, model, sample.get(SIGNS))
         return condition(model.kernel, data["x"], likelihood, model.mean)
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
