@@ -242,8 +242,7 @@ def _joined(given: ConditionedGP, found: ConditionedGP) -> ConditionedGP:
         return jnp.concatenate([known, found.whiten(sections[size:] - cross.T @ known)])
 
     coefficients = jnp.concatenate([given.coefficients - root.T @ (cross @ found.coefficients), found.coefficients])
-    changes = {"points": Combination((first, second)), "coefficients": coefficients, "whiten": whiten}
-    return dataclasses.replace(found, **changes)
+    return dataclasses.replace(found, points=Combination((first, second)), coefficients=coefficients, whiten=whiten)
 
 
 def condition_by_inducing(

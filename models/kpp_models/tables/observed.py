@@ -3,7 +3,7 @@ r"""Observations of linear functionals of a regression function, beside those of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,7 +22,8 @@ from kpp.gp import (
     scalar_field,
 )
 from kpp.gp.toolkit import LatentObservations, condition_functional, prior_law
-from kpp.kernels import AbstractKernel, check_non_negative
+from kpp.inference.toolkit import Sample
+from kpp.kernels import check_non_negative
 from kpp.kernels.toolkit import check_positive
 from kpp.storage.serialization import data_class
 from kpp.typing import Leaf, Numbers
@@ -85,53 +86,38 @@ def as_observed(value: Observed | Iterable[Observed]) -> tuple[Observed, ...]:
     return observed
 
 
-class Regression(Protocol):
-    """A regression model with observed functionals, with numbers in place of priors."""
-
-    @property
-    def kernel(self) -> AbstractKernel: ...
-    @property
-    def noise_variance(self) -> Leaf: ...
-    @property
-    def mean(self) -> Any: ...
-    @property
-    def observed(self) -> tuple[Observed, ...]: ...
-
-
-def observe_functionals(x: Array, y: Array | None, model: Regression, row_variances: Array | None) -> None:
-    r"""Observe rows and functionals of a Gaussian process, in a NumPyro model.
+def observe_functionals(x: Array, y: Array | None, model: Any, row_variances: Array | None) -> None:
+    r"""Observe rows and functionals, in the NumPyro model of a `GPRegression` without priors.
 
     The site ``y`` is given the functionals, :math:`p(y \mid z)`, and ``observed`` has the density of z alone. For
     signs, the whitened :math:`L f` given all numbers is sampled, site ``signs_whitened``.
     """
     kernel, mean = model.kernel, model.mean
     noise = model.noise_variance if row_variances is None else model.noise_variance + row_variances
-    given, signs = _condition_on_numbers(model, x.dtype)
-    rows = Values(x)
+    numbers, signs = (_stack(model.observed, only_signs, x.dtype) for only_signs in (False, True))
+    given, rows = _given(model, numbers), Values(x)
     center, gram = prior_law(kernel, rows, mean) if given is None else given.law_of(rows)
     y = numpyro.sample("y", GaussianProcessMarginal(center, gram, noise), obs=y)
-    if given is not None:
-        numbers = given.likelihood
-        law = GaussianProcessMarginal(*prior_law(kernel, given.points, mean), numbers.variances)
-        numpyro.sample("observed", law, obs=numbers.y)
+    if numbers is not None:
+        law = GaussianProcessMarginal(*prior_law(kernel, numbers.functional, mean), numbers.variances)
+        numpyro.sample("observed", law, obs=numbers.values)
     if signs is not None:
         process = condition_functional(kernel, rows, GaussianLikelihood(y, 0.0, noise), mean, given=given)
         white = numpyro.sample(SIGNS, dist.Normal(0.0, 1.0).expand(signs.values.shape).to_event(1))
         latent, _ = _latent(process, signs.functional, white)
         with numpyro.plate("sign", len(signs.values)):
-            law = LatentObservations(BernoulliLikelihood(link="probit"), latent / jnp.sqrt(signs.variances))
-            numpyro.sample("observed_signs", law, obs=(signs.values + 1) / 2)
+            of_signs = LatentObservations(BernoulliLikelihood(link="probit"), latent / jnp.sqrt(signs.variances))
+            numpyro.sample("observed_signs", of_signs, obs=(signs.values + 1) / 2)
 
 
-def condition_on_observed(
-    x: Array, likelihood: GaussianLikelihood, model: Regression, white: Array | None
-) -> ConditionedGP:
-    """Condition a Gaussian process on rows and functionals, given whitened values of those of which signs are known."""
+def condition_on_observed(x: Array, likelihood: GaussianLikelihood, model: Any, sample: Sample) -> ConditionedGP:
+    """Condition a `GPRegression` without priors on rows and functionals, under one draw."""
     kernel, mean, rows = model.kernel, model.mean, Values(x)
-    given, signs = _condition_on_numbers(model, x.dtype)
+    numbers, signs = (_stack(model.observed, only_signs, x.dtype) for only_signs in (False, True))
+    given = _given(model, numbers)
     if signs is not None:
         process = condition_functional(kernel, rows, likelihood, mean, given=given)
-        values = GaussianLikelihood(*_latent(process, signs.functional, white))
+        values = GaussianLikelihood(*_latent(process, signs.functional, sample[SIGNS]))
         given = condition_functional(kernel, signs.functional, values, mean, given=given)
     return condition_functional(kernel, rows, likelihood, mean, given=given)
 
@@ -144,26 +130,25 @@ class _Stacked(NamedTuple):
     variances: Float[Array, " q"]
 
 
-def _stack(observed: Sequence[Observed], dtype: Any) -> _Stacked | None:
-    if not observed:
+def _stack(observed: Sequence[Observed], only_signs: bool, dtype: Any) -> _Stacked | None:
+    """Return the observations of numbers, or those of signs, as one."""
+    chosen = [one for one in observed if one.only_signs == only_signs]
+    if not chosen:
         return None
-    variances = [jnp.broadcast_to(one.noise_variance, one.values.shape) for one in observed]
-    values = jnp.concatenate([one.values for one in observed]).astype(dtype)
-    return _Stacked(Combination(tuple(one.functional for one in observed)), values, jnp.concatenate(variances))
+    variances = [jnp.broadcast_to(one.noise_variance, one.values.shape) for one in chosen]
+    values = jnp.concatenate([one.values for one in chosen]).astype(dtype)
+    return _Stacked(Combination(tuple(one.functional for one in chosen)), values, jnp.concatenate(variances))
 
 
-def _condition_on_numbers(model: Regression, dtype: Any) -> tuple[ConditionedGP | None, _Stacked | None]:
-    """Condition on the observed numbers, if there are some; return the process, and the observed signs."""
-    numbers, signs = (
-        _stack([one for one in model.observed if one.only_signs == only], dtype) for only in (False, True)
-    )
+def _given(model: Any, numbers: _Stacked | None) -> ConditionedGP | None:
+    """Condition on the observed numbers, if there are some."""
     if numbers is None:
-        return None, signs
+        return None
     likelihood = GaussianLikelihood(numbers.values, 0.0, numbers.variances)
-    return condition_functional(model.kernel, numbers.functional, likelihood, model.mean), signs
+    return condition_functional(model.kernel, numbers.functional, likelihood, model.mean)
 
 
-def _latent(process: ConditionedGP, functional: AbstractFunctional, white: Array | None) -> tuple[Array, Array]:
+def _latent(process: ConditionedGP, functional: AbstractFunctional, white: Array) -> tuple[Array, Array]:
     """Return the numbers of a process for whitened ones, and the variance of the nugget that they contain."""
     mean, covariance = process.law_of(functional)
     scale = jnp.mean(jnp.diagonal(functional.prior_covariance(process.kernel)))

@@ -162,7 +162,7 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         if self._settings is not None:
             return condition_iteratively(model.kernel, data["x"], likelihood, model.mean, self._settings)
         if model.observed:
-            return condition_on_observed(data["x"], likelihood, model, sample.get(SIGNS))
+            return condition_on_observed(data["x"], likelihood, model, sample)
         return condition(model.kernel, data["x"], likelihood, model.mean)
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
