@@ -168,7 +168,7 @@ def test_sections_of_derivatives_are_the_representer():
     function = functional.adjoint(KERNEL, coefficients)
     expected = functional.representer(KERNEL)(NEW) @ coefficients
     np.testing.assert_allclose(function(NEW), expected, atol=1e-12)
-    check_functional(Values(NEW), kpp.RKHSFunction(function.kernel, function.points, coefficients[:, 0]))
+    check_functional(Values(NEW), kpp.RKHSFunction(function.kernel, function.points, function.coefficients[:, 0]))
     (term,) = function.kernel.product_terms()
     product = term.scale * np.prod(term.factors(NEW, function.points), axis=0)
     np.testing.assert_allclose(product, function.kernel(NEW, function.points), atol=1e-12)
@@ -186,8 +186,8 @@ BAD = {
         ValueError,
         "`noise_variance` must be positive",
     ),
-    "no functional": (lambda: Observed(Z, np.zeros(3)), TypeError, "`functional` must be a functional"),
-    "no observation": (lambda: Gradient(Z), TypeError, "`observed` must be"),
+    "no functional": (lambda: Observed(Z, np.zeros(3)), TypeError, "functional"),
+    "no observation": (lambda: Gradient(Z), TypeError, "observed"),
     "Shapley values": (
         lambda: Observed(ShapleyValues(Interventional(Z), Z[:1]), np.zeros(2)),
         TypeError,
