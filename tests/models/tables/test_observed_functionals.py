@@ -220,7 +220,7 @@ def test_positive_derivatives_make_draws_increase_and_errors_smaller():
     grid, at = np.linspace(0, 1, 20)[:, None], np.linspace(0, 1, 101)[:, None]
     signs = Observed(Gradient(grid, [0]), np.ones(20), 0.01, only_signs=True)
     errors, falls = [], []
-    nuts = kpp.NUTS(num_warmup=150, num_samples=100, num_chains=1, target_accept=0.9, progress=False)
+    nuts = kpp.NUTS(num_warmup=100, num_samples=100, num_chains=1, target_accept=0.9, progress=False)
     for seed in range(10):
         rng = np.random.default_rng(seed)
         x = rng.uniform(size=(15, 1))
