@@ -20,6 +20,6 @@ def check_certifiable(model: AbstractModel, data: dict[str, Any], schema: Schema
         or getattr(data.get("x"), "ndim", 0) != 2
     ):
         raise TypeError(
-            "a certificate needs a Gaussian process of one function of the rows of a table, such as "
-            f"kpp_models.GPRegression and kpp_models.GPClassification, got {type(model).__name__}"
+            "a certificate needs a Gaussian process of one function that is observed at the rows of a table alone, "
+            f"such as kpp_models.GPRegression and kpp_models.GPClassification, got {type(model).__name__}"
         )

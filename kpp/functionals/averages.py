@@ -11,6 +11,7 @@ from kpp.foundation.validation import as_finite_array, finite_arrays
 from kpp.functionals.functional import AbstractFunctional
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
+from kpp.storage.serialization import data_class
 from kpp.typing import Numbers, PointFunction, Points
 
 
@@ -22,6 +23,7 @@ def _weights(value: Numbers) -> Array:
     return as_finite_array(value, "weights")
 
 
+@data_class
 class Values(AbstractFunctional):
     r"""The values of a function at points, :math:`f(x_i)`.
 
@@ -42,7 +44,11 @@ class Values(AbstractFunctional):
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
         """Return the kernel's sections at the points, an `RKHSFunction`."""
-        return RKHSFunction(kernel, self.points, jnp.eye(self.num_values))
+        return self.adjoint(kernel, jnp.eye(self.num_values))
+
+    def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
+        """Return the sum of the kernel's sections at the points."""
+        return RKHSFunction(kernel, self.points, coefficients)
 
     def prior_covariance(
         self, kernel: AbstractKernel, other: AbstractFunctional | None = None
@@ -51,6 +57,7 @@ class Values(AbstractFunctional):
         return kernel.gram(self.points) if other is None else super().prior_covariance(kernel, other)
 
 
+@data_class
 class Average(AbstractFunctional):
     r"""Weighted sums of the values of a function at points, :math:`\sum_i w_{oi} f(x_i)`.
 
@@ -89,4 +96,8 @@ class Average(AbstractFunctional):
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
         """Return the weighted sums of kernel sections, an `RKHSFunction`."""
-        return RKHSFunction(kernel, self.points, self.weights.T)
+        return self.adjoint(kernel, jnp.eye(self.num_values))
+
+    def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
+        """Return the sum of the kernel's sections at the points, with the weights times the coefficients."""
+        return RKHSFunction(kernel, self.points, jnp.tensordot(self.weights.T, coefficients, axes=1))

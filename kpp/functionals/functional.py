@@ -11,12 +11,15 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import as_finite_array
+from kpp.functionals.sections import DirectedPoints, WithDerivatives, join_points
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
+from kpp.storage.serialization import data_class
 from kpp.typing import Numbers, PointFunction
 
 
@@ -71,6 +74,27 @@ class AbstractFunctional(AbstractModule):
         """
         return lambda x: self.apply(lambda z: kernel(z, x)).T
 
+    def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
+        r"""Return the function :math:`x \mapsto a^\top L k(x, \cdot)`, as a sum of sections of the kernel.
+
+        Law: it is `representer` times the coefficients. The posterior mean of a process whose numbers L f have been
+        observed is such a function.
+
+        Args:
+            kernel: A kernel without draws.
+            coefficients: a, (q,) or (q, outputs).
+
+        Returns:
+            The function; of derivatives, its kernel and points are `WithDerivatives` and `DirectedPoints`.
+
+        Raises:
+            TypeError: If the class does not write its representer as sections; this is the default.
+        """
+        raise TypeError(
+            f"{type(self).__name__} has no `adjoint`, so that a function that depends on its numbers cannot be taken "
+            "apart by its kernel; `predict` gives its values"
+        )
+
     def prior_covariance(
         self, kernel: AbstractKernel, other: AbstractFunctional | None = None
     ) -> Float[Array, "q q_other"]:
@@ -118,6 +142,7 @@ class AbstractFunctional(AbstractModule):
     __array_ufunc__ = None  # so that NumPy arrays on the left of `@` call the operator of the functional
 
 
+@data_class
 class Combination(AbstractFunctional):
     r"""Linear combinations of the numbers of some functionals, :math:`M (L_1 f, \dots, L_s f)`.
 
@@ -153,6 +178,16 @@ class Combination(AbstractFunctional):
         """Return the combinations of the representers of the parts."""
         functions = [part.representer(kernel) for part in self.parts]
         return lambda x: self._combine(jnp.concatenate([function(x) for function in functions], axis=1).T).T
+
+    def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
+        """Return the sum of the functions of the parts."""
+        weights = coefficients if self.matrix is None else jnp.tensordot(self.matrix.T, coefficients, axes=1)
+        stops = np.cumsum([part.num_values for part in self.parts])[:-1]
+        blocks = zip(self.parts, jnp.split(weights, stops), strict=True)
+        functions = [part.adjoint(kernel, block) for part, block in blocks]
+        points = join_points([function.points for function in functions])
+        kernel = WithDerivatives(kernel) if isinstance(points, DirectedPoints) else kernel
+        return RKHSFunction(kernel, points, jnp.concatenate([function.coefficients for function in functions]))
 
     def prior_covariance(
         self, kernel: AbstractKernel, other: AbstractFunctional | None = None

@@ -19,8 +19,10 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points, is_concrete
 from kpp.functionals.functional import AbstractFunctional
+from kpp.functionals.sections import DirectedPoints, WithDerivatives
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
+from kpp.storage.serialization import data_class
 from kpp.typing import Numbers, PointFunction
 
 # A step in units of the spread of a feature, and the largest error of a variance that rounding makes, in units of it.
@@ -28,6 +30,7 @@ _STEP = 1e-3
 _ROUNDING = 1e-9
 
 
+@data_class
 class Gradient(AbstractFunctional):
     r"""The derivatives :math:`\partial_j f(x_i)` at points, those of the first point before those of the second.
 
@@ -60,13 +63,18 @@ class Gradient(AbstractFunctional):
 
     def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
         """Return the derivatives of a function that maps each point on its own."""
-        directions = jnp.eye(self.points.shape[1], dtype=self.points.dtype)[jnp.asarray(self.features)]
 
         def along(direction: Array) -> Array:
             return jax.jvp(function, (self.points,), (jnp.broadcast_to(direction, self.points.shape),))[1]
 
-        slopes = jax.vmap(along, out_axes=1)(directions)
+        slopes = jax.vmap(along, out_axes=1)(self._directions)
         return slopes.reshape(-1, *slopes.shape[2:])
+
+    def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
+        """Return the sum of the derivatives of the kernel's sections at the points."""
+        points = jnp.repeat(self.points, len(self.features), axis=0)
+        directions = jnp.tile(self._directions, (self.points.shape[0], 1))
+        return RKHSFunction(WithDerivatives(kernel), DirectedPoints(points, directions), coefficients)
 
     def check_space(self, function: RKHSFunction) -> None:
         """Raise ValueError if the kernel has a kink where two points coincide: its functions have no derivatives.
@@ -84,6 +92,10 @@ class Gradient(AbstractFunctional):
                     f"{type(function.kernel).__name__} with a kink where two points coincide; use RBF, Matern32 or "
                     "Matern52"
                 )
+
+    @property
+    def _directions(self) -> Float[Array, "k d"]:
+        return jnp.eye(self.points.shape[1], dtype=self.points.dtype)[jnp.asarray(self.features)]
 
 
 def _has_kink(function: RKHSFunction, point: Array, step: Array, feature: int) -> bool:

@@ -15,6 +15,8 @@ from jaxtyping import Array, Float
 
 from kpp.data.tables import Schema, read_points
 from kpp.foundation.validation import as_array, as_finite_array, check_same_rows, warn_if_float32
+from kpp.functionals import AbstractFunctional
+from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.priors import has_priors, is_prior, leaf_shape, prior_sites, substitute
 from kpp.runtime.memory import check_memory
@@ -166,6 +168,33 @@ def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", p
         known.finite_features(extremes)  # its message says what is wrong
         if bool(jnp.any(jnp.isnan(known.diagonal(extremes)))):
             raise ValueError(f"`{name}` is not defined at all points of `{points}`")
+
+
+def check_functional_fits(
+    functional: AbstractFunctional, kernel: AbstractKernel, x: Float[Array, "n d"], name: str
+) -> None:
+    """Check that a functional is one of functions of the points x, and defined for those of a kernel.
+
+    Raises:
+        ValueError: If its points have other columns, or the functions of the kernel do not have its numbers, such as
+            derivatives.
+        TypeError: If it is not a functional of values and derivatives of any function.
+    """
+
+    def probe(points: Points) -> Array:
+        if jnp.shape(points)[1:] != x.shape[1:]:
+            raise ValueError(
+                f"`{name}` must have points with {x.shape[1]} columns, as `x`, got points of shape {jnp.shape(points)}"
+            )
+        return jnp.zeros(points.shape[0], x.dtype)
+
+    try:
+        jax.eval_shape(lambda: functional.apply(probe))
+    except (AttributeError, TypeError) as error:
+        raise TypeError(
+            f"`{name}` must be functionals of values and derivatives, got {type(functional).__name__}: {error}"
+        ) from error
+    functional.check_space(RKHSFunction(_with_ones(kernel, x), x[:1], jnp.ones(1, x.dtype)))
 
 
 def _is_defined_everywhere(kernel: AbstractKernel) -> bool:

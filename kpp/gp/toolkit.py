@@ -2,6 +2,8 @@
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.gp.conditioned.conditioning import condition_by_inducing as condition_by_inducing
+from kpp.gp.conditioned.conditioning import condition_functional as condition_functional
+from kpp.gp.conditioned.conditioning import prior_law as prior_law
 from kpp.gp.conditioned.finite_rank import FeatureGP as FeatureGP
 from kpp.gp.conditioned.finite_rank import few_features as few_features
 from kpp.gp.conditioned.finite_rank import prior_covariance as prior_covariance
@@ -11,6 +13,7 @@ from kpp.gp.conditioned.process import evaluate_mean as evaluate_mean
 from kpp.gp.conditioned.process import moments_in_blocks as moments_in_blocks
 from kpp.gp.fields import as_scalar as as_scalar
 from kpp.gp.fields import check_categories as check_categories
+from kpp.gp.fields import check_functional_fits as check_functional_fits
 from kpp.gp.fields import check_kernel_fits as check_kernel_fits
 from kpp.gp.fields import example_points as example_points
 from kpp.gp.fields import optional_scalar_field as optional_scalar_field

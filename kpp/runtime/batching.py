@@ -300,17 +300,20 @@ def row_axis(predictions: AnyArray, num_rows: int) -> int:
     return axis
 
 
-def split_rows(x: Shaped[Array, "n *rest"], size: int) -> Shaped[Array, "chunks size *rest"]:
-    """Split rows into chunks, repeating the last row to fill the last chunk."""
-    missing = -x.shape[0] % size
-    filled = jnp.concatenate([x, jnp.repeat(x[-1:], missing, axis=0)])
-    return filled.reshape(-1, size, *x.shape[1:])
+def split_rows(x: PyTree[Shaped[Array, "n ..."]], size: int) -> PyTree[Shaped[Array, "chunks size ..."]]:
+    """Split the rows of a batch into chunks, repeating the last row to fill the last chunk."""
+
+    def split(leaf: Array) -> Array:
+        filled = jnp.concatenate([leaf, jnp.repeat(leaf[-1:], -leaf.shape[0] % size, axis=0)])
+        return filled.reshape(-1, size, *leaf.shape[1:])
+
+    return jax.tree.map(split, x)
 
 
 def map_rows(f: Callable[[PyTree], PyTree], x: PyTree, size: int) -> PyTree:
     """Apply a function of rows, whose results lead with the same rows, to `size` rows at a time."""
     num_rows = jax.tree.leaves(x)[0].shape[0]
-    values = jax.lax.map(f, jax.tree.map(lambda leaf: split_rows(leaf, size), x))
+    values = jax.lax.map(f, split_rows(x, size))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_rows], values)
 
 

@@ -24,6 +24,7 @@ from kpp.games.players.players import Players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import AbstractKernel
 from kpp.runtime.batching import rows_that_fit, split_rows
+from kpp.typing import Points
 
 # The largest number of entries of a kernel matrix in memory.
 _MAX_ENTRIES = 2**22
@@ -146,14 +147,14 @@ def _atoms(
 
 
 def _weighted_sections(
-    kernel: AbstractKernel, rows: Float[Array, "a d"], loads: Float[Array, "g a"], points: Float[Array, "n d"]
+    kernel: AbstractKernel, rows: Float[Array, "a d"], loads: Float[Array, "g a"], points: Points
 ) -> Float[Array, "g n"]:
     """Return the weighted sums of kernel sections at points, some rows at a time."""
     size = rows_that_fit(rows.shape[0], points.shape[0], _MAX_ENTRIES)
     missing = -rows.shape[0] % size
     parts = split_rows(rows, size), jnp.pad(loads, [(0, 0), (0, missing)]).T.reshape(-1, size, loads.shape[0])
 
-    def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+    def add(total: Array, part: tuple[Points, Array]) -> tuple[Array, None]:
         return total + jnp.matmul(part[1].T, kernel(part[0], points), precision="highest"), None
 
     start = jnp.zeros((loads.shape[0], points.shape[0]), dtype=loads.dtype)

@@ -22,6 +22,7 @@ from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 from kpp.runtime.batching import average_chunks, map_rows, rows_that_fit, split_rows, sum_arrays
+from kpp.typing import Points
 
 Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
 
@@ -95,7 +96,7 @@ def _term_values(
     )
     num_rows = rows_that_fit(x.shape[0], 2**players.num_players, _MAX_SUMS)
 
-    def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+    def add(total: Array, part: tuple[Points, Array]) -> tuple[Array, None]:
         points, weights = part
         absent = _absent_tables(value_function, term, points, players, chunks)
         table = absent.reshape(*absent.shape, *[1 for _ in function.output_shape]) * weights[:, None, None]
@@ -116,7 +117,7 @@ def _term_values(
 def _absent_tables(
     value_function: AbstractProductValueFunction,
     term: AbstractProductKernel,
-    points: Array,
+    points: Points,
     players: Players,
     chunks: tuple[Array, Array],
 ) -> Float[Array, "n high low"]:

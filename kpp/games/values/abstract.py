@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from kpp.foundation.modules import AbstractModule
 from kpp.games.players.coalitions import CoalitionTable
 from kpp.kernels import AbstractProductKernel
+from kpp.typing import Points
 
 
 def check_function(function: object) -> None:
@@ -88,6 +89,6 @@ class AbstractProductValueFunction(AbstractValueFunction):
 
     @abstractmethod
     def absent_factors(
-        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Points
     ) -> Float[Array, "d b n"]:
         """Return the factors c of absent features, not negative where the term is `nonnegative`."""

@@ -16,7 +16,7 @@ from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValu
 from kpp.games.values.product_games import example_functions, product_values
 from kpp.kernels import AbstractProductKernel
 from kpp.runtime.batching import sum_arrays
-from kpp.typing import RngKey
+from kpp.typing import Points, RngKey
 
 
 class Baseline(AbstractProductValueFunction):
@@ -42,7 +42,7 @@ class Baseline(AbstractProductValueFunction):
         return jnp.zeros((1, num_features))
 
     def absent_factors(
-        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Points
     ) -> Float[Array, "d b n"]:
         """Return ones."""
         return jnp.ones((references.shape[1], references.shape[0], points.shape[0]), dtype=points.dtype)

@@ -16,7 +16,7 @@ from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValu
 from kpp.games.values.imputation import AbstractImputation, imputed_values
 from kpp.games.values.product_games import example_functions, has_product_terms, product_values
 from kpp.kernels import AbstractProductKernel
-from kpp.typing import AnyArray, PointFunction, RngKey
+from kpp.typing import AnyArray, PointFunction, Points, RngKey
 
 
 class Interventional(AbstractProductValueFunction, AbstractImputation):
@@ -51,7 +51,7 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
         return as_points(self.background, "background", num_features=num_features)
 
     def absent_factors(
-        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Float[Array, "n d"]
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Points
     ) -> Float[Array, "d b n"]:
         """Return the kernel's factors between background and points."""
         return term.factors(references, points)

@@ -52,7 +52,7 @@ def _idle_factors(
 ) -> Bool[np.ndarray, " d"]:
     """Return which features have the same factors for all explained points and references."""
     references = np.asarray(value_function.references(rows.shape[1]))
-    points = function.points.reshape(-1, rows.shape[1])
+    points = function.points.reshape(-1, rows.shape[1]) if eqx.is_array(function.points) else references
     idle = _constant(rows) & _constant(references) & (_agrees(references, rows) | _agrees(points, rows))
     if idle.any():
         idle &= np.asarray(_agreeing_factors(value_function, function, jnp.asarray(rows[:1])))

@@ -23,7 +23,7 @@ from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.runtime.batching import average_chunks, rows_that_fit, split_rows
-from kpp.typing import RngKey
+from kpp.typing import Points, RngKey
 
 # The largest number of elements of an array of factors.
 _MAX_ELEMENTS = 2**20
@@ -91,7 +91,7 @@ def _absent_products(
     value_function: AbstractProductValueFunction,
     term: AbstractProductKernel,
     references: Array,
-    points: Array,
+    points: Points,
     coalitions: Array,
 ) -> Float[Array, "c n"]:
     """Average the products of the absent features' factors over the references."""
@@ -106,7 +106,7 @@ def _absent_products(
 
 
 def _present_values(
-    term: AbstractProductKernel, x: Array, points: Array, coalitions: Array, absent: Array, coefficients: Array
+    term: AbstractProductKernel, x: Array, points: Points, coalitions: Array, absent: Array, coefficients: Array
 ) -> Float[Array, "c p *outputs"]:
     """Multiply the products of the present features' factors with those of the absent ones, and sum over points."""
 
@@ -129,5 +129,5 @@ def masked_product(factors: Float[Array, "d b n"], mask: Bool[Array, " d"]) -> F
     return jnp.prod(jnp.where(mask[:, None, None], factors, jnp.ones_like(factors)), axis=0)
 
 
-def _chunk_size(rows: Array, points: Array) -> int:
+def _chunk_size(rows: Array, points: Points) -> int:
     return rows_that_fit(rows.shape[0], rows.shape[1] * points.shape[0], _MAX_ELEMENTS)

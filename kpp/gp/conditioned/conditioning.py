@@ -7,15 +7,17 @@ approximation for the others. `condition_by_inducing` summarizes many observatio
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.data.bags import Bags
-from kpp.functionals import GPPosterior
+from kpp.functionals import AbstractFunctional, Combination, GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned.finite_rank import (
     FeatureGP,
@@ -50,7 +52,8 @@ class ConditionedGP(eqx.Module):
 
     Args:
         kernel: k.
-        points: The n points X, (n, d) or a batch of inputs of the kernel; or n `kpp.Bags`.
+        points: The n points X, (n, d) or a batch of inputs of the kernel; or n `kpp.Bags`; or a functional of n
+            numbers, where :math:`k(X, x)` are its numbers of the kernel's section at x.
         coefficients: :math:`\alpha`, (n,).
         whiten: The linear map M, from (n, p) to (r, p). For a regression it is :math:`L^{-1}`.
         likelihood: The likelihood of observations at new points. It is also the likelihood of the training
@@ -91,6 +94,8 @@ class ConditionedGP(eqx.Module):
         bags = self.points
         if isinstance(bags, Bags):
             return RKHSFunction(self.kernel, bags.points, bags.spread(self.coefficients), mean)
+        if isinstance(self.points, AbstractFunctional):
+            return self.points.adjoint(self.kernel, self.coefficients) + mean
         return RKHSFunction(self.kernel, self.points, self.coefficients, mean)
 
     def posterior(self) -> GPPosterior:
@@ -101,12 +106,61 @@ class ConditionedGP(eqx.Module):
         """
         points, count = self.points, self.coefficients.shape[0]
         root = self.whiten(jnp.eye(count, dtype=self.coefficients.dtype)).T
+        if isinstance(points, AbstractFunctional):
+            return GPPosterior(self.function(), points.adjoint(self.kernel, root).coefficients)
         return GPPosterior(self.function(), points.spread(root) if isinstance(points, Bags) else root)
+
+    def law_of(self, functional: AbstractFunctional) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+        """Return mean and covariance of linear functionals of the function; the process has observed functionals."""
+        assert isinstance(self.points, AbstractFunctional)
+        cross = self.points.prior_covariance(self.kernel, functional)
+        reduction = self.whiten(cross)
+        mean, covariance = prior_law(self.kernel, functional, self.prior_mean)
+        return mean + cross.T @ self.coefficients, covariance - reduction.T @ reduction
 
     def _sections(self, x: Points) -> Float[Array, "n p"]:
         if isinstance(self.points, Bags):
             return self.points.sections(self.kernel, x)
+        if isinstance(self.points, AbstractFunctional):
+            return self.points.representer(self.kernel)(x).T
         return self.kernel(self.points, x)
+
+
+def prior_law(
+    kernel: AbstractKernel, functional: AbstractFunctional, mean: PriorMean
+) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+    """Return mean and covariance of linear functionals of a Gaussian process without observations."""
+
+    def function(x: Points) -> Array:
+        return jnp.broadcast_to(evaluate_mean(mean, x), jax.tree.leaves(x)[0].shape[:1])
+
+    return functional.apply(function), functional.prior_covariance(kernel)
+
+
+def condition_functional(
+    kernel: AbstractKernel,
+    functional: AbstractFunctional,
+    likelihood: AbstractPointwiseLikelihood,
+    mean: PriorMean = 0.0,
+    *,
+    given: ConditionedGP | None = None,
+) -> ConditionedGP:
+    """Condition a Gaussian process on observations of linear functionals, as `condition` does on those of values.
+
+    Args:
+        kernel: k.
+        functional: The functional, of n numbers.
+        likelihood: The likelihood, which holds the n observations.
+        mean: The prior mean, a number or a function from points to one number per point.
+        given: The process given other observations, with the same kernel and mean; None without any.
+
+    Returns:
+        The posterior given all observations; `held_out` and `at_points` are of the last n.
+    """
+    if given is None:
+        return _condition(kernel, functional, likelihood, mean, *prior_law(kernel, functional, mean))
+    found = _condition(kernel, functional, likelihood, mean, *given.law_of(functional))
+    return _joined(given, found)
 
 
 def condition(
@@ -138,7 +192,18 @@ def condition(
         features = few_features(kernel, points, noise)
         if features is not None:
             return condition_features(kernel, points, features, likelihood, mean)
-    gram, at_points = kernel.gram(points), evaluate_mean(mean, points)
+    return _condition(kernel, points, likelihood, mean, evaluate_mean(mean, points), kernel.gram(points))
+
+
+def _condition(
+    kernel: AbstractKernel,
+    points: Points,
+    likelihood: AbstractPointwiseLikelihood,
+    mean: PriorMean,
+    at_points: Array,
+    gram: Float[Array, "n n"],
+) -> ConditionedGP:
+    """Condition on observations of values whose prior mean and covariance are known."""
     if isinstance(likelihood, GaussianLikelihood):
         noise, residual = likelihood.variances, likelihood.y - at_points
         factor = linalg.cholesky(linalg.add_diagonal(gram, noise), what="the covariance matrix of `y`")
@@ -159,6 +224,25 @@ def condition(
     return ConditionedGP(
         kernel, points, coefficients, whiten, likelihood, mean, lambda: leave_one_out_latent(gram, approximation)
     )
+
+
+def _joined(given: ConditionedGP, found: ConditionedGP) -> ConditionedGP:
+    r"""Return a process given its first observations, and what further ones change, as one process.
+
+    With :math:`C = L k L'^\top` between both, :math:`\alpha` and M become :math:`(\alpha_1 - M_1^\top M_1 C \alpha_2,
+    \alpha_2)` and :math:`(M_1 s_1,\; M_2 (s_2 - C^\top M_1^\top M_1 s_1))` of sections :math:`(s_1, s_2)`.
+    """
+    first, second = given.points, found.points
+    size = first.num_values
+    cross = given.whiten(first.prior_covariance(given.kernel, second))
+    root = given.whiten(jnp.eye(size, dtype=cross.dtype))
+
+    def whiten(sections: Float[Array, "n p"]) -> Float[Array, "r p"]:
+        known = given.whiten(sections[:size])
+        return jnp.concatenate([known, found.whiten(sections[size:] - cross.T @ known)])
+
+    coefficients = jnp.concatenate([given.coefficients - root.T @ (cross @ found.coefficients), found.coefficients])
+    return dataclasses.replace(found, points=Combination((first, second)), coefficients=coefficients, whiten=whiten)
 
 
 def condition_by_inducing(

@@ -22,7 +22,7 @@ def kernel_product(kernel: AbstractKernel, points: Points, columns: Float[Array,
     """
     num_rows = columns.shape[0]
     side = even_size(num_rows, _SIDE)
-    rows = jax.tree.map(lambda leaf: split_rows(leaf, side), points)
+    rows = split_rows(points, side)
     # The last tile is filled up with copies of the last point, whose columns are 0.
     parts = jnp.pad(columns, ((0, -num_rows % side), (0, 0))).reshape(-1, side, columns.shape[1])
 

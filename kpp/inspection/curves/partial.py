@@ -11,6 +11,7 @@ which takes one kernel matrix for all values t, and no table of factors.
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -42,7 +43,7 @@ class PartialDependence(AbstractFunctional):
 
     def apply(self, function: PointFunction) -> Float[Array, "p *outputs"]:
         """Return the means of a function."""
-        if not isinstance(function, RKHSFunction):
+        if not (isinstance(function, RKHSFunction) and eqx.is_array(function.points)):
             return jax.lax.map(lambda value: jnp.mean(function(self._at(self.rows, value)), axis=0), self.values)
         sections = self._mean_sections(function.kernel, function.points)
         numbers = jnp.tensordot(sections, function.coefficients, axes=1, precision="highest")

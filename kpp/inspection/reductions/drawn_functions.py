@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.functionals import GPPosterior
+from kpp.functionals.sections import join_points
 from kpp.functions import RKHSFunction
 from kpp.gp.toolkit import draw_gaussian
 from kpp.runtime.random import numpy_generator
@@ -40,7 +41,7 @@ def draw_functions(
         ValueError: If the posterior covariance is not positive definite, as may be in single precision.
     """
     single = not posterior.batch_shape
-    points = jnp.concatenate([posterior.mean.points, jnp.asarray(_mixed_rows(rng_key, rows))])
+    points = join_points([posterior.mean.points, jnp.asarray(_mixed_rows(rng_key, rows))])
     shape = (1, num_draws) if single else posterior.batch_shape
     keys = jax.random.split(rng_key, shape)
 
@@ -50,7 +51,7 @@ def draw_functions(
         jitter = linalg.max_relative_jitter(scale.dtype) * scale
         factor = linalg.cholesky(linalg.add_diagonal(kernel.gram(points), jitter))
         covariance = draw.covariance(points, points)
-        zeros = jnp.zeros(len(points), dtype=factor.dtype)
+        zeros = jnp.zeros_like(factor[0])
         drawn = jax.lax.map(lambda key: draw_gaussian(key, zeros, covariance, scale), keys)
         return linalg.cho_solve(factor, drawn.T).T
 

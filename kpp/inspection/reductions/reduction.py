@@ -269,7 +269,7 @@ def _function_of(inputs: Inputs, num_draws: int, rng_key: RngKey) -> tuple[Any, 
     if response is not None:
         return response, describe_uncertainty(predictor, has_law=False, num_draws=2) or {"uncertainty": "full"}
     posterior = _posterior_of(predictor, num_draws)
-    if posterior is not None and np.ndim(posterior.mean.points) == 2:
+    if posterior is not None and np.ndim(jax.tree.leaves(posterior.mean.points)[0]) == 2:
         rows = inputs.rows if inputs.background is None else np.concatenate([inputs.rows, inputs.background])
         record = describe_uncertainty(predictor, has_law=True)
         return draw_functions(posterior, rng_key, rows, num_draws), record

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.functionals import GPPosterior
+from kpp.functionals.sections import join_points
 from kpp.functions import RKHSFunction
 from kpp.linalg import cholesky, solve_lower
 from kpp.linalg.pivoted import pivoted_whitener
@@ -45,9 +46,8 @@ class FiniteDraws(NamedTuple):
         old, points = posterior.mean, jnp.asarray(points)
         basis, left_out = _represent(posterior, points, jnp.asarray(checked))
         coefficients = np.pad(np.asarray(old.coefficients), (0, len(points)))
-        joined = np.concatenate([np.asarray(old.points), np.asarray(points)])
         root = np.pad(np.asarray(posterior.root), ((0, len(points)), (0, 0)))
-        mean = RKHSFunction(old.kernel, joined, coefficients, old.intercept)
+        mean = RKHSFunction(old.kernel, join_points([old.points, points]), coefficients, old.intercept)
         return cls(mean, np.asarray(basis), root, float(left_out))
 
     def draw(self, num: int, generator: np.random.Generator) -> Float[np.ndarray, "N num"]:

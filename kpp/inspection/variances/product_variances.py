@@ -34,7 +34,7 @@ from kpp.games import gauss_legendre
 from kpp.games.toolkit import Players, num_nodes
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.runtime.batching import rows_that_fit
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, Points
 
 # The largest number of entries of the factors of all terms at some rows, and of the products for some points, of which
 # there are at least so many: the factors are computed again for each block of points if they are not kept.
@@ -55,7 +55,7 @@ class Sections(NamedTuple):
     """
 
     kernel: AbstractKernel
-    points: Float[AnyArray, "N d"]
+    points: Points
     coefficients: Float[np.ndarray, "N s"]
     moments: Float[np.ndarray, "k N N"]
 
@@ -130,7 +130,7 @@ class _Table(NamedTuple):
 
     term: AbstractProductKernel
     chunks: list[np.ndarray]
-    points: AnyArray
+    points: Points
     players: Players
     means: Float[np.ndarray, "g N"]
     varies: np.ndarray
@@ -138,10 +138,10 @@ class _Table(NamedTuple):
     kept: np.ndarray | None
 
     @classmethod
-    def of(cls, term: AbstractProductKernel, rows: AnyArray, points: AnyArray, players: Players, most: int) -> _Table:
+    def of(cls, term: AbstractProductKernel, rows: AnyArray, points: Points, players: Players, most: int) -> _Table:
         """Compute the means of the factors, and keep the factors if they have at most a number of entries."""
         rows = np.asarray(rows)
-        size = rows_that_fit(len(rows), rows.shape[1] * len(points), most)
+        size = rows_that_fit(len(rows), rows.shape[1] * points.shape[0], most)
         chunks = [rows[start : start + size] for start in range(0, len(rows), size)]
         factors = _factors(term, chunks[0], points, players)
         sums, first = factors.sum(axis=1), factors[:, :1]
@@ -197,13 +197,13 @@ def _others(factors: Float[np.ndarray, "a b N"], rest: np.ndarray | float) -> Fl
     return before * after
 
 
-def _factors(term: AbstractProductKernel, rows: AnyArray, points: AnyArray, players: Players) -> np.ndarray:
+def _factors(term: AbstractProductKernel, rows: AnyArray, points: Points, players: Players) -> np.ndarray:
     return np.asarray(_compiled_factors(term, rows, points, players), dtype=float)
 
 
 @eqx.filter_jit
 def _compiled_factors(
-    term: AbstractProductKernel, rows: AnyArray, points: AnyArray, players: Players
+    term: AbstractProductKernel, rows: AnyArray, points: Points, players: Players
 ) -> Float[Array, "g m N"]:
     return players.multiply(term.factors(rows, points))
 

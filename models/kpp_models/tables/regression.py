@@ -13,9 +13,18 @@ from numpyro import distributions as dist
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, as_targets, check_same_rows, one_of
-from kpp.gp import AbstractGPModel, GaussianLikelihood, IterativeSettings, LinearMean, condition, scalar_field
+from kpp.gp import (
+    AbstractGPModel,
+    GaussianLikelihood,
+    IterativeSettings,
+    LinearMean,
+    condition,
+    replace_priors,
+    scalar_field,
+)
 from kpp.gp.toolkit import (
     ConditionedProcess,
+    check_functional_fits,
     check_mean_fits,
     condition_by_inducing,
     condition_iteratively,
@@ -26,9 +35,11 @@ from kpp.inference import Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Matern52, check_non_negative
 from kpp.kernels.toolkit import check_positive
+from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.inducing import AbstractInducing
 from kpp_models.tables.numpyro_functions import gp_regression
+from kpp_models.tables.observed import SIGNS, Observed, as_observed, condition_on_observed, observe_functionals
 
 LATENTS = ("exact", "inducing", "iterative")
 _ADVICE = "use latent='inducing' with `num_inducing` points, latent='iterative', or a kernel with finite features, or "
@@ -74,6 +85,9 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         inducing_points: The inducing points, (w, d), or a prior for them, in place of `num_inducing`.
         learn_inducing: Whether the inducing points are learned, with a normal prior centered at those chosen.
         seed: The seed of k-means.
+        observed: What is known of f beside the rows: one or several `kpp_models.Observed`, of derivatives, averages,
+            totals or signs, with latent="exact". Leave-one-out is of the rows, given these. Signs are sampled together
+            with the hyperparameters: use `kpp.NUTS`.
         iterative: The settings of conjugate gradients, with "iterative"; by default `kpp.gp.IterativeSettings()`.
 
     Raises:
@@ -92,12 +106,15 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     row_variances: Array | None = eqx.field(converter=_as_variances, default=None)
     latent: str = eqx.field(static=True, default="exact")
     iterative: IterativeSettings | None = eqx.field(default=None, kw_only=True)
+    observed: tuple[Observed, ...] = eqx.field(converter=as_observed, default=(), kw_only=True)
 
     def __check_init__(self) -> None:
         check_non_negative(self.noise_variance, "noise_variance")
         one_of(self.latent, "latent", LATENTS)
         if self.iterative is not None and self.latent != "iterative":
             raise ValueError(f"`iterative` goes with latent='iterative', got settings with latent={self.latent!r}")
+        if self.observed and self.latent != "exact":
+            raise ValueError(f"`observed` needs latent='exact', got latent={self.latent!r}")
         if self.latent != "exact":
             check_positive(self.noise_variance, "noise_variance")
 
@@ -116,8 +133,10 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         """Read the data; see `AbstractModel.prepare`."""
         columns = None if self._settings is None else self._settings.num_columns
         model, data, schema = self.read_and_place(
-            x, y, as_targets, by_features=True, num_columns=columns, advice=_ADVICE
+            x, y, as_targets, by_features=not self.observed, num_columns=columns, advice=_ADVICE
         )
+        for one in self.observed:
+            check_functional_fits(one.functional, model.kernel, data["x"], "observed")
         check_mean_fits(self.mean, data["x"])
         if self.row_variances is None:
             return model, data, schema
@@ -127,7 +146,10 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     def numpyro_model(
         self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None, row_variances: Array | None = None
     ) -> None:
-        """The NumPyro model: `gp_regression` with these fields."""
+        """The NumPyro model: `gp_regression` with these fields, or `observe_functionals`."""
+        if self.observed:
+            observe_functionals(x, y, replace_priors(self, draw_priors), row_variances)
+            return
         inducing, settings = self.inducing_points, self._settings
         gp_regression(x, y, self.kernel, self.noise_variance, self.mean, row_variances, inducing, settings)
 
@@ -139,7 +161,18 @@ class GPRegression(AbstractInducing, AbstractGPModel):
             return condition_by_inducing(model.kernel, model.inducing_points, data["x"], likelihood, model.mean)
         if self._settings is not None:
             return condition_iteratively(model.kernel, data["x"], likelihood, model.mean, self._settings)
+        if model.observed:
+            return condition_on_observed(data["x"], likelihood, model, sample)
         return condition(model.kernel, data["x"], likelihood, model.mean)
+
+    def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
+        """Name the axes of inducing points, and those of the observed functionals."""
+        return super().site_dims(data) | {"observed": ("number",), SIGNS: ("sign",)}
+
+    @property
+    def observes_points(self) -> bool:
+        """Whether every observation is of one row, as without `observed`."""
+        return not self.observed
 
     def pointwise(self, rng_key: RngKey, sample: Sample, data: Data) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return leave-one-out and draws of the training data; nothing with "iterative", which has neither."""

@@ -39,6 +39,7 @@ from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
 from kpp.runtime.batching import average_chunks, even_size, map_rows, split_rows, sum_arrays
+from kpp.typing import Points
 
 # Explained points per batch, and pairs of references and points of the function per batch: they fit into a cache.
 _POINTS = 8
@@ -123,7 +124,7 @@ def _term_values(
     coefficients = jnp.pad(coefficients, padding).reshape(-1, columns, *function.output_shape)
     sections = by_sign(term, _ratio_sections, _signed_sections)
 
-    def add_points(values: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+    def add_points(values: Array, part: tuple[Points, Array]) -> tuple[Array, None]:
         points, weights = part
         present = jnp.swapaxes(players.multiply(term.factors(x, points)), 0, 1)
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from kpp.games.values.product_games import has_product_terms, masked_product
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
 from kpp.linalg import DenseRidge
+from kpp.typing import Points
 
 #: The name of the factorized matrix in messages.
 REGULARIZED = "the regularized kernel matrix of the background"
@@ -29,7 +30,7 @@ _MAX_TABLE = 2**25
 _MEDIAN_ROWS = 128
 
 
-def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Float[Array, "n2 d"]) -> MatrixOf:
+def restricted_matrices(kernel: AbstractKernel, x1: Points, x2: Points) -> MatrixOf:
     """Return a function that restricts a kernel to a coalition and evaluates it at pairs of points.
 
     The scale of the kernel is removed. From a product kernel the factors of the other features are removed too. Any
@@ -48,7 +49,7 @@ def restricted_matrices(kernel: AbstractKernel, x1: Float[Array, "n1 d"], x2: Fl
     return lambda mask: masked_product(factors, mask)
 
 
-def is_tabulated(kernel: AbstractKernel, num_rows: int, points: Float[Array, "n d"]) -> bool:
+def is_tabulated(kernel: AbstractKernel, num_rows: int, points: Points) -> bool:
     """Return whether a table of the factors between rows and points saves time, and is not too large."""
     if isinstance(kernel, RBF) or not isinstance(kernel, AbstractProductKernel):  # an RBF takes one exponential
         return False

@@ -29,6 +29,7 @@ from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.linalg import FeatureRidge, add_diagonal, cho_solve, cholesky
 from kpp.linalg.pivoted import pivoted_whitener
 from kpp.runtime.batching import average_chunks, even_size, split_rows
+from kpp.typing import Points
 
 # The largest number of entries of the matrices of a block of background points.
 _MAX_ENTRIES = 2**21
@@ -86,7 +87,7 @@ class LandmarkEmbeddings(eqx.Module):
         return lambda mask: average(mask)(x)
 
     def absent_averages(
-        self, terms: tuple[AbstractProductKernel, ...], points: Float[Array, "n d"]
+        self, terms: tuple[AbstractProductKernel, ...], points: Points
     ) -> Callable[[Mask], Callable[[Float[Array, "p d"]], Float[Array, "p k"]]]:
         """Return the weighted sums of the factors of absent features, between the background and points.
 
@@ -159,7 +160,7 @@ def read_landmarks(value: ArrayLike, background: Float[Array, "m d"]) -> Float[A
     return as_points(value, "landmarks", num_features=num_features)
 
 
-def _sections(kernel: AbstractKernel, blocks: Float[Array, "k s d"], points: Float[Array, "n d"]) -> _Columns:
+def _sections(kernel: AbstractKernel, blocks: Float[Array, "k s d"], points: Points) -> _Columns:
     """Return the restricted kernel between blocks of background points and other points."""
     num_rows = blocks.shape[0] * blocks.shape[1]
     if isinstance(kernel, AbstractProductKernel) and is_tabulated(kernel, num_rows, points):
