@@ -63,7 +63,6 @@ class ProductKernel(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The product of the kernels' scales."""
         return jnp.asarray(functools.reduce(operator.mul, [kernel.split_scale()[0] for kernel in self.kernels]))
 
     @property
@@ -132,17 +131,14 @@ class Selected(AbstractComposite):
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the kernel's features of the selected features, if it has finitely many."""
         return self.kernel.finite_features(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
-        """Evaluate a function spanned by sections, on the features of the kernel."""
         x, points = jnp.asarray(x), jnp.asarray(points)
         index = _positions(self.features, check_matrices(self, x, points))
         return self.kernel.combine_sections(x[:, index], points[:, index], coefficients)
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return those of the selected features that the kernel reads as numbers."""
         return _selected_as_numbers(self, features)
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
@@ -152,7 +148,6 @@ class Selected(AbstractComposite):
         return tuple(SelectedTerm(term, self.features) for term in self.kernel.product_terms())
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the scale of the kernel, and the selection of what is left."""
         scale, kernel = self.kernel.split_scale()
         return scale, Selected(kernel, self.features)
 
@@ -185,7 +180,6 @@ class SelectedTerm(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The scale of the kernel."""
         return self.kernel.scale
 
     @property
@@ -209,7 +203,6 @@ class SelectedTerm(AbstractProductKernel):
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return those of the selected features that the kernel reads as numbers."""
         return _selected_as_numbers(self, features)
 
     def restrict(self, mask: Numbers) -> SelectedTerm:
@@ -255,10 +248,7 @@ def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
 def names_of_sites(name: str, kernel: AbstractKernel, feature_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the features of each prior in an `on(...)` that has one number for each of them, by its site.
 
-    Args:
-        name: The name of the kernel, the first part of each site's name.
-        kernel: The kernel. Selections inside of sums, products and scaled kernels are found.
-        feature_names: The names of all features, in the order of the columns.
+    Selections inside of sums, products and scaled kernels are found. Names of sites begin with the name of the kernel.
     """
     names, found = tuple(feature_names), {}
     if isinstance(kernel, Selected):

@@ -69,11 +69,7 @@ def freeze_background(value: object) -> Any:
 
 
 def check_explainer(explainer: object, options: tuple[tuple[str, Any], ...]) -> None:
-    """Raise TypeError unless the value is a name or an explainer, which must not be given with options.
-
-    Raises:
-        TypeError: If it is neither, or options are given with an explainer.
-    """
+    """Raise TypeError unless the value is a name or an explainer, which must not be given with options."""
     if isinstance(explainer, str):
         return
     if not isinstance(explainer, AbstractExplainer):

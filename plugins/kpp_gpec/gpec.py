@@ -373,7 +373,6 @@ class NaiveGP(AbstractPointsExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Raise TypeError or ValueError for invalid options, as `GPEC` does."""
         self._as_gpec()
 
     def _as_gpec(self) -> GPEC:
@@ -401,7 +400,6 @@ class NaiveGP(AbstractPointsExplainer):
         return self._as_gpec().fit(predictor, explanation=explanation, rng_key=rng_key)
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
-        """Fit to the background, and predict the explanations of the points; see `FittedGPEC.explain`."""
         return self._as_gpec().explain_inputs(inputs, rng_key=rng_key)
 
     @classmethod

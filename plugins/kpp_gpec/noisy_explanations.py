@@ -45,11 +45,7 @@ def check_noise(noise: str | float, num_repeats: int, least: float) -> None:
 
 
 def repeat_keys(noise: str | float, num_repeats: int, rng_key: RngKey | None) -> list[Any]:
-    """Return the random keys for explanations: one per repeat, or a single one.
-
-    Raises:
-        TypeError: If explanations are to be repeated without a key.
-    """
+    """Return the random keys for explanations: one per repeat, or a single one, which may be None."""
     if noise != "repeats":
         return [rng_key]
     return list(jax.random.split(check_rng_key(rng_key), num_repeats))

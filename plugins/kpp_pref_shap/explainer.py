@@ -98,7 +98,6 @@ class PrefShap(AbstractPointsExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Raise an error if the value function has the wrong type, or a number is too small."""
         if not isinstance(self.value_function, PreferentialItems | PreferentialContext):
             raise TypeError(
                 "`value_function` must be PreferentialItems or PreferentialContext, got "

@@ -27,11 +27,9 @@ class SideBySide(AbstractValueFunction):
     def __call__(
         self, function: RKHSFunction, x: Float[Array, "p columns"], coalitions: Bool[AnyArray, "k columns"]
     ) -> Float[Array, "*draws k p"]:
-        """Value coalitions of the players' columns."""
         return self.game(self.function, self.unpack(x), coalitions[:, self._columns])
 
     def base(self, function: RKHSFunction) -> Float[Array, "*draws"]:
-        """Return the value of the empty coalition, if it is the same for all rows."""
         return self.game.base(self.function)
 
     def players(self, players: Players) -> Players:

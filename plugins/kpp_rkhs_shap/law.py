@@ -81,10 +81,7 @@ def affordable_laws(
 
     Each draw has a covariance of its own if exact covariances of all draws take at most 2e9 products of kernel factors.
     Otherwise it has that of the nearest representative, if those of all representatives take at most 4e10 products. If
-    not, all draws have that of the most central one.
-
-    Returns:
-        The laws, or None if `affordable_method` returns None.
+    not, all draws have that of the most central one. The result is None if `affordable_method` returns None.
     """
     shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
     first, num_draws = next(drawn.each()), len(drawn.nearest)
@@ -123,11 +120,9 @@ def affordable_method(
 
     A projection in an observational game with landmarks takes 2000, 1000 or 500 rows of a background that is too large.
 
-    If not even the covariance of each point is affordable, a projection may lack up to a fifth of the variance.
-
-    Returns:
-        The method, or None if that is not affordable either, or the projection lacks more than a fifth of the variance.
-        It takes the landmarks of this posterior for all others.
+    If not even the covariance of each point is affordable, a projection may lack up to a fifth of the variance; if it
+    lacks more, or is not affordable either, there is no method. A method takes the landmarks of this posterior for all
+    others.
     """
     shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
     num_pairs = x.shape[0] * (x.shape[0] + 1) // 2
@@ -264,17 +259,9 @@ def _match_points(joint: Float[np.ndarray, "p p g g"], covariance: Float[np.ndar
 
 
 def posterior_of(predictor: Any, at: str) -> GPPosterior:
-    """Return the Gaussian posterior of a predictor.
+    """Return the Gaussian posterior of a `kpp.Fit` at the "mean" of its draws or at all "draws", or a posterior itself.
 
-    Args:
-        predictor: A `kpp.Fit`, or a `kpp.GPPosterior`, which is returned unchanged.
-        at: For a fit, "mean" for the posterior at the mean of its draws, or "draws" for one per draw.
-
-    Returns:
-        The posterior.
-
-    Raises:
-        TypeError: If the predictor does not have a Gaussian posterior.
+    Raises TypeError if the predictor does not have one.
     """
     if isinstance(predictor, GPPosterior):
         return predictor
@@ -297,20 +284,10 @@ def covariance_of_values(
     instances_at_once: int,
     progress: bool,
 ) -> Float[np.ndarray, "..."]:
-    """Compute the covariance of the Shapley values at each point, or of all points together.
+    """Compute the covariance of the Shapley values at each point, (*draws, p, g, g), in blocks of points.
 
-    Args:
-        value_function: The game.
-        posterior: The posterior; without draws its covariance is used for each draw.
-        x: The points, (p, d).
-        target: The values, g of them.
-        joint: Whether the covariances between points are computed, too.
-        draws: The shape of the draws of the values.
-        instances_at_once: The largest number of points in a block, unless all points are taken together.
-        progress: Whether to show a bar.
-
-    Returns:
-        The covariances, (*draws, p, g, g), or (*draws, p, p, g, g).
+    If it is `joint`, it is that of all points together, (*draws, p, p, g, g). The covariance of a posterior without
+    draws is used for each draw.
     """
     if joint:
         covariances = np.asarray(shapley_covariance(value_function, posterior, x, x, **target.options()))

@@ -55,13 +55,7 @@ class Regression(eqx.Module):
     def matrix(
         self, rows: Mapping[int, Float[Array, " n"]], points: Mapping[int, Float[Array, " m"]], some: Sequence[int]
     ) -> Float[Array, "n m"]:
-        """Return the product of the kernels of some conditions.
-
-        Args:
-            rows: The values of each condition in the sample, by its position.
-            points: Its values at the points.
-            some: The positions of the conditions.
-        """
+        """Return the product of the kernels of some conditions, whose values in rows and points are by position."""
         factors = [self.kernels[j](rows[j][:, None], points[j][:, None]) for j in some]
         return functools.reduce(operator.mul, factors)
 

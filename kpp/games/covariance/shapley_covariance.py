@@ -147,8 +147,7 @@ def shapley_root(
         x: The points to explain, (p, d).
         groups: Groups of features that form one player each, as in `as_players`.
         order: The order of asymmetric Shapley values, as in `asymmetric_shapley_values`; None for Shapley values.
-        effects: Whether the covariance is that of the direct effects of all players and then the indirect ones, 2g in
-            the place of g; see `direct_and_indirect_effects`.
+        effects: As for `shapley_covariance`.
         feature_names: The names of the d features in `groups` and `order`; by default ``x0, x1, ...``.
 
     Returns:

@@ -12,7 +12,6 @@ where s is the size of S.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -145,16 +144,8 @@ def _weights_by_size(num_players: int, index: str) -> Float[np.ndarray, " sizes"
     return 2.0 / (num_players * comb(num_players - 1, sizes))  # Sundararajan, Dhamdhere and Agarwal (2020)
 
 
-def _sii_from_table(values: Float[Array, "c *rest"]) -> Float[Array, "g g *rest"]:
-    return interactions_from_table(values)
-
-
-def _stii_from_table(values: Float[Array, "c *rest"]) -> Float[Array, "g g *rest"]:
-    return interactions_from_table(values, index="STII")
-
-
 # Defined at module level, so that JAX finds their compiled versions again.
-_FROM_TABLE: dict[str, Callable[[Array], Array]] = {"SII": _sii_from_table, "STII": _stii_from_table}
+_FROM_TABLE = {index: functools.partial(interactions_from_table, index=index) for index in _INDICES}
 
 
 def _add_diagonal(values: Float[Array, "*draws p g g *outputs"], game: Game) -> Float[Array, "..."]:

@@ -43,11 +43,9 @@ class Constant(AbstractProductKernel):
         return True
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Return the variance."""
         return scalar(self.variance, "variance")
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
-        """Return ones, for two points of shape (d,)."""
         check_points(self, x1, x2)
         return jnp.ones_like(x1)
 

@@ -98,7 +98,6 @@ class RBF(AbstractStationary, AbstractProductKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`e^{-r^2/2}`."""
         return jnp.exp(-0.5 * squared_distance)
 
     @property
@@ -142,7 +141,6 @@ class Matern12(AbstractStationary):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`e^{-r}`."""
         return matern_12(squared_distance)
 
     def _smooth(self) -> bool:
@@ -168,7 +166,6 @@ class Matern32(AbstractStationary):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`(1 + \sqrt3\, r) e^{-\sqrt3\, r}`."""
         return matern_32(3 * squared_distance)
 
 
@@ -194,7 +191,6 @@ class Matern52(AbstractStationary):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`(1 + \sqrt5\, r + \tfrac53 r^2) e^{-\sqrt5\, r}`."""
         return matern_52(5 * squared_distance)
 
 
@@ -222,7 +218,6 @@ class RationalQuadratic(AbstractStationary):
         check_positive(self.alpha, "alpha", infinity_allowed=False)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`(1 + r^2 / (2 \alpha))^{-\alpha}`."""
         alpha = scalar(self.alpha, "alpha")
         return jnp.exp(-alpha * jnp.log1p(squared_distance / (2 * alpha)))  # a power of 1 + small would lose digits
 

@@ -34,21 +34,17 @@ class Reconditioned(AbstractKernel):
     parent_kernel: AbstractKernel
 
     def evaluate(self, x1: Section, x2: Section) -> Float[Array, ""]:
-        """Evaluate the kernel at two points, each of which may be `Unprojected`."""
         first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
         return self(first, second)[0, 0]
 
     def __call__(self, x1: Section, x2: Section) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of two batches of points, each possibly `Unprojected`."""
         return self._inner(x1, self._weights(x1), x2, self._weights(x2))
 
     def gram(self, x: Section) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch."""
         weights = self._weights(x)
         return self._inner(x, weights, x, weights)
 
     def diagonal(self, x: Section) -> Float[Array, " n"]:
-        """Evaluate the kernel at each point with itself."""
         weights, values = self._weights(x), self.projected.diagonal(x)
         if weights is None:
             return values

@@ -64,7 +64,6 @@ class BisectionSampler(AbstractBoundarySampler):
         count(self.num_rounds, "num_rounds")
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
-        """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
         budget = self.num_pairs or 2 * self.max_points
         check_count(budget, "num_pairs", 2 * z.shape[1])
         inside, outside = two_sides(rng, margin, z)

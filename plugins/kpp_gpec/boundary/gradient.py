@@ -63,7 +63,6 @@ class GradientSampler(AbstractBoundarySampler):
         positive(self.step, "step")
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
-        """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
         check_count(self.num_starts or 2 * self.max_points, "num_starts", 2 * z.shape[1])
         starts = _starts(rng, z, self.num_starts or 2 * self.max_points)
         ends, normals = self._descend(margin, starts, z.max(axis=0) > z.min(axis=0))

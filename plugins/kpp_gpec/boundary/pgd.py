@@ -72,7 +72,6 @@ class PGDSampler(AbstractBoundarySampler):
             raise ValueError(f"`radii` must be positive and increase, got {self.radii}")
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
-        """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
         check_count(self.num_seeds, "num_seeds", 2 * z.shape[1])
         seeds, signs = _seeds(rng, margin, z, self.num_seeds)
         adversaries = self._attack(rng, margin, seeds, signs, (z.min(axis=0), z.max(axis=0)))
