@@ -306,6 +306,18 @@ class AbstractKernel(AbstractModule):
         return kernel_html(self)
 
 
+class AbstractBatchKernel(AbstractKernel):
+    """A kernel that is computed for batches of points: the methods to write are `__call__` and `examples`."""
+
+    @abstractmethod
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of two batches of points; the laws are those of `AbstractKernel`."""
+
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
+        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
+        return self(first, second)[0, 0]
+
+
 class AbstractProductKernel(AbstractKernel):
     r"""A kernel that is a product over the features.
 

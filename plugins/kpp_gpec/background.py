@@ -13,12 +13,13 @@ from jaxtyping import Float
 
 import kpp
 from kpp import GPPosterior, registry
-from kpp.data.tables import Schema, as_table, is_table
+from kpp.data.tables import as_table, is_table
 from kpp.explanations import AbstractExplainer, EstimatorFunction, Explanation, Inputs
 from kpp.explanations.toolkit import fitted_schema
 from kpp.foundation.validation import as_points, check_same_rows
 from kpp.typing import RngKey
 from kpp_gpec.boundary.margins import standard_deviations
+from kpp_gpec.fitted import FittedGPEC
 from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 
 # The largest number of background points that an explainer given by name uses as its own background.
@@ -29,37 +30,23 @@ class Prepared(NamedTuple):
     """A model and the known explanations of its background.
 
     Attributes:
-        predictor: The model; an estimator as a function that reads text.
+        fitted: The result of the fit, still without outputs.
         function: A function from points (n, d) to predictions (n,) or (n, outputs), averaged over draws.
         num_outputs: The number of outputs of the model, 0 if its predictions have no axis of outputs.
-        schema: The columns of points.
-        x: The background, (N, d).
-        location: Its means, or zeros, (d,).
-        scale: Its standard deviations, or ones, (d,).
-        explanation: An explanation of the background, for its names and records.
+        explainer: The name of the explainer of the background.
         seen: The explanations of the chosen outputs, with their noise.
-        base_values: One base value per chosen output.
-        positions: The positions of the chosen outputs.
-        output_names: The names of the chosen outputs, None if the model has a single one.
     """
 
-    predictor: Any
+    fitted: FittedGPEC
     function: Callable[[Any], Any]
     num_outputs: int
-    schema: Schema
-    x: Float[np.ndarray, "N d"]
-    location: Float[np.ndarray, " d"]
-    scale: Float[np.ndarray, " d"]
-    explanation: Explanation
+    explainer: str
     seen: Observations
-    base_values: Float[np.ndarray, " O"]
-    positions: tuple[int, ...]
-    output_names: tuple[str, ...] | None
 
     @property
-    def z(self) -> Float[np.ndarray, "N d"]:
-        """The background in standard units."""
-        return (self.x - self.location) / self.scale
+    def x(self) -> Float[np.ndarray, "N d"]:
+        """The background."""
+        return self.fitted.x
 
 
 def freeze_background(value: object) -> Any:
@@ -96,20 +83,24 @@ def prepare(gpec: Any, inputs: Inputs, explanation: Explanation | None, rng_key:
     explanations = _explanations(gpec, inputs, explanation, rng_key)
     position = _position(explanations[0], gpec.output)
     chosen = explanations if position is None else [one.isel(output=position) for one in explanations]
-    return Prepared(
-        predictor=inputs.predictor,
-        function=_averaged(inputs.function) if axis else inputs.function,
-        num_outputs=num_outputs,
-        schema=inputs.schema,
+    fitted = FittedGPEC(
+        name="naive-gp" if gpec.boundary is None else "gpec",
         x=x,
         location=x.mean(axis=0) if gpec.standardize else np.zeros(x.shape[1]),
         scale=standard_deviations(x) if gpec.standardize else np.ones(x.shape[1]),
-        explanation=chosen[0],
-        seen=observe(chosen, gpec.noise, gpec.min_noise_variance),
+        outputs=(),
         base_values=_bases(chosen),
-        positions=_positions(explanations[0], position, num_outputs),
+        schema=inputs.schema,
+        feature_names=chosen[0].feature_names,
+        groups=chosen[0].attrs.get("groups", {}),
         output_names=chosen[0].output_names,
+        output_positions=_positions(explanations[0], position, num_outputs),
+        record={},
+        predictor=inputs.predictor,
     )
+    function = _averaged(inputs.function) if axis else inputs.function
+    seen = observe(chosen, gpec.noise, gpec.min_noise_variance)
+    return Prepared(fitted, function, num_outputs, chosen[0].attrs.get("explainer", "unknown"), seen)
 
 
 def _explanations(gpec: Any, inputs: Inputs, given: Explanation | None, rng_key: RngKey | None) -> list[Explanation]:

@@ -80,15 +80,12 @@ def _own_variance(explanation: Explanation) -> tuple[np.ndarray, str]:
     if explanation.has_draws:
         words.append("draws")
         variance = variance + _arranged(explanation.values.var(_SAMPLE_DIMS))
-    for name, within in (("variance", explanation.variance), ("standard errors", _squared_errors(explanation))):
+    squares = None if explanation.standard_errors is None else explanation.standard_errors**2
+    for name, within in (("variance", explanation.variance), ("standard errors", squares)):
         if within is not None:
             words.append(name)
             return variance + _average(within), " and ".join(words)
     return variance, " and ".join(words) or "none"
-
-
-def _squared_errors(explanation: Explanation) -> Any:
-    return None if explanation.standard_errors is None else explanation.standard_errors**2
 
 
 def _mean(explanation: Explanation) -> np.ndarray:

@@ -112,17 +112,6 @@ class PrefShap(AbstractPointsExplainer):
         one_of(self.covariance, "covariance", ("auto", None))
 
     def read_inputs(self, predictor: Any, x: Any) -> Inputs:
-        """Read a predictor and p duels, items or contexts.
-
-        Args:
-            predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs, with draws (chain, draw) or
-                without.
-            x: The points to explain, in the form that the value function requires, or `kpp.preferences.Matches`.
-
-        Raises:
-            TypeError: If the predictor is not such a function.
-            ValueError: If the form of `x` is wrong.
-        """
         game = self.value_function
         if isinstance(game, PreferentialContext):
             return read_contexts(predictor, x, game.contexts, game.matches, self.groups)
@@ -220,9 +209,9 @@ class PrefShap(AbstractPointsExplainer):
         """Return the predictions of instances, and their base values, or None if all instances share one."""
         game, function = self.value_function, packed.function
         if not isinstance(game, PreferentialContext) or game.matches is not None:
-            return packed.predictions(x), None
+            return game.predictions(function, x), None
         if game.end_points == "raw":
-            return packed.predictions(x), game.base_at(function, x)
+            return game.predictions(function, x), game.base_at(function, x)
         ends = np.repeat([[False], [True]], game.contexts.shape[1], axis=1)  # both by one compiled program
         values = np.asarray(game(function, x, ends))
         return values[..., 1, :], values[..., 0, :]

@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kpp import RKHSFunction
 from kpp.foundation.validation import count, is_concrete, one_of, warn_if_float32
-from kpp.games import AbstractValueFunction
+from kpp.games import AbstractValueFunction, Observational
 from kpp.games.toolkit import as_coalitions
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
@@ -22,7 +22,7 @@ from kpp.preferences.toolkit import PreferenceTerm, preference_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray, Leaf
 from kpp_pref_shap.pair_functions import MatchTable, PairPoints, check_preference
-from kpp_pref_shap.sections import ConditionalReferences, Mask, Sections, absent_weights, restricted_sections
+from kpp_pref_shap.sections import Mask, Sections, absent_weights, restricted_sections
 
 #: A function of a coalition and the weights of the references to the values of instances, (p,).
 TermValues = Callable[[Mask, Float[Array, "n w"]], Float[Array, " p"]]
@@ -66,7 +66,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         self.observational()
 
     @abstractmethod
-    def observational(self) -> ConditionalReferences:
+    def observational(self) -> Observational:
         """Return the observational game of single rows, which holds the references."""
 
     @abstractmethod

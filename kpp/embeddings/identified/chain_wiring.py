@@ -115,7 +115,7 @@ def wire(chain: Chain, kept: Sequence[Iterable[Variable]]) -> tuple[Wiring, list
     for carried in (False, True):
         wiring = _wire(chain, carried)
         holders = [wiring.holder(group) for group in kept]
-        rank = largest_rank(list(wiring.shapes(chain)), frozenset(map(row_index, holders)))
+        _, rank = _elimination(list(wiring.shapes(chain)), frozenset(map(row_index, holders)))
         found.append((dataclasses.replace(wiring, rank=rank), holders))
     return min(found, key=lambda wired: wired[0].rank)
 
@@ -190,11 +190,6 @@ def contract(tensors: Sequence[Tensor], kept: tuple[int, ...]) -> Float[Array, "
         result = tuple(sorted({other for _, indices in some for other in indices} - {index}))
         left.append((_product(some, result), result))
     return _product(left, kept)
-
-
-def largest_rank(shapes: Sequence[frozenset[int]], kept: frozenset[int]) -> int:
-    """Return the number of axes of the largest array that `contract` forms."""
-    return _elimination(shapes, kept)[1]
 
 
 def _elimination(shapes: Sequence[frozenset[int]], kept: frozenset[int]) -> tuple[list[int], int]:

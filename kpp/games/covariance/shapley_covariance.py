@@ -7,9 +7,6 @@ with the Shapley values of :math:`\mu` for means and
 
 where :math:`\Sigma_0` is the covariance under the prior and :math:`\Psi_x` holds the Shapley values of the sections
 :math:`k(\cdot, X_i)`.
-
-References:
-    Chau, Muandet and Sejdinovic, Explaining the uncertain: stochastic Shapley values for Gaussian process models, 2023.
 """
 
 from __future__ import annotations
@@ -107,7 +104,8 @@ def shapley_covariance(
         FloatingPointError: If covariances are NaN or infinite.
 
     References:
-        Chau, Muandet and Sejdinovic, Explaining the uncertain, 2023, theorem 4.
+        Chau, Muandet and Sejdinovic, Explaining the uncertain: stochastic Shapley values for Gaussian process models,
+        2023, theorem 4.
     """
     value_function = _as_imputation(value_function, order, effects)
     background = jnp.asarray(value_function.background)

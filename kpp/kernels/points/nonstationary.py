@@ -15,10 +15,11 @@ from kpp.foundation.validation import count
 from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
+from kpp.kernels.points.stationary import AbstractScaledProduct
 from kpp.typing import Leaf, Points, RngKey
 
 
-class Constant(AbstractProductKernel):
+class Constant(AbstractScaledProduct):
     r"""The constant kernel: functions that are constant, with an unknown level; ``kernel + number`` adds one.
 
     .. math:: k(x, x') = \sigma^2
@@ -33,14 +34,6 @@ class Constant(AbstractProductKernel):
 
     def __check_init__(self) -> None:
         check_non_negative(self.variance, "variance")
-
-    @property
-    def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance")
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
         return scalar(self.variance, "variance")
@@ -58,9 +51,6 @@ class Constant(AbstractProductKernel):
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
         """Return no feature: the kernel reads none."""
         return frozenset()
-
-    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        return split_variance(self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

@@ -24,6 +24,23 @@ from kpp.kernels.points.distances import gram_distances, matern_12, matern_32, m
 from kpp.typing import Leaf, Numbers, RngKey
 
 
+class AbstractScaledProduct(AbstractProductKernel):
+    """A product kernel whose scale is a variance, and whose factors are not negative."""
+
+    variance: eqx.AbstractVar[Leaf]
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        return scalar(self.variance, "variance")
+
+    @property
+    def nonnegative(self) -> bool:
+        return True
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        return split_variance(self)
+
+
 class AbstractStationary(AbstractKernel):
     r"""A kernel :math:`k(x, x') = \sigma^2 \kappa(r^2)` of the distance in lengthscales.
 
@@ -80,7 +97,7 @@ class AbstractStationary(AbstractKernel):
         yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0])), x  # type: ignore[call-arg]
 
 
-class RBF(AbstractStationary, AbstractProductKernel):
+class RBF(AbstractStationary, AbstractScaledProduct):
     r"""The squared-exponential or Gaussian kernel, a product kernel.
 
     .. math:: k(x, x') = \sigma^2 \exp\Big(-\tfrac12 \sum_j (x_j - x'_j)^2 / \ell_j^2\Big)
@@ -99,14 +116,6 @@ class RBF(AbstractStationary, AbstractProductKernel):
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.exp(-0.5 * squared_distance)
-
-    @property
-    def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance")
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return :math:`\exp(-(x_j - x'_j)^2 / (2 \ell_j^2))` for two points of shape (d,)."""
@@ -222,7 +231,7 @@ class RationalQuadratic(AbstractStationary):
         return jnp.exp(-alpha * jnp.log1p(squared_distance / (2 * alpha)))  # a power of 1 + small would lose digits
 
 
-class Periodic(AbstractProductKernel):
+class Periodic(AbstractScaledProduct):
     r"""The periodic kernel: functions that repeat in each feature, a product kernel.
 
     .. math:: k(x, x') = \sigma^2 \exp\Big(-2 \sum_j \sin^2\big(\pi (x_j - x'_j) / p_j\big) / \ell_j^2\Big)
@@ -249,14 +258,6 @@ class Periodic(AbstractProductKernel):
         check_positive(self.period, "period")
         check_non_negative(self.variance, "variance")
 
-    @property
-    def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance")
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
-
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
         return self.scale * jnp.exp(jnp.sum(self._exponents(x1, x2)))
 
@@ -281,9 +282,6 @@ class Periodic(AbstractProductKernel):
         """Return the kernel of variance 1 with an infinite lengthscale for the features that are left out."""
         lengthscale = lengthscale_where(mask, self.lengthscale)
         return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
-
-    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        return split_variance(self)
 
     def _exponents(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         d = check_points(self, x1, x2)

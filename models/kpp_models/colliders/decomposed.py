@@ -3,12 +3,11 @@ r"""The kernel of a regression that is the sum of a baseline and a deviation fro
 from __future__ import annotations
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel
-from kpp.kernels.toolkit import Unprojected
+from kpp.kernels.toolkit import AbstractBatchKernel, Unprojected
 from kpp.typing import AnyArray
 
 
@@ -26,7 +25,7 @@ class Sections(eqx.Module):
 Section = AnyArray | Unprojected | Sections
 
 
-class Decomposed(AbstractKernel):
+class Decomposed(AbstractBatchKernel):
     r"""The kernel of :math:`f = f_0 + g` with independent parts.
 
     .. math:: k(x, x') = k_0(x, x') + k_g(x, x')
@@ -38,10 +37,6 @@ class Decomposed(AbstractKernel):
 
     baseline: AbstractKernel
     deviation: AbstractKernel
-
-    def evaluate(self, x1: Section, x2: Section) -> Float[Array, ""]:
-        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
-        return self(first, second)[0, 0]
 
     def __call__(self, x1: Section, x2: Section) -> Float[Array, "n1 n2"]:
         first, second = _as_sections(x1), _as_sections(x2)

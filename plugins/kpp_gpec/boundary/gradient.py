@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from kpp.foundation.validation import count, positive
-from kpp.runtime.batching import call_in_chunks
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.bisection import halve
@@ -80,15 +79,8 @@ class GradientSampler(AbstractBoundarySampler):
         def descend(z: Float[Array, "k d"]) -> Float[Array, "k e"]:
             return jax.vmap(lambda start: _newton(margin.function, start, is_free, self.num_steps, self.step))(z)
 
-        try:
-            found, _ = call_in_chunks(lambda z: descend(jnp.asarray(z, jnp.result_type(float))), starts)
-        except jax.errors.TracerArrayConversionError as error:
-            raise TypeError(
-                "`margin` must be written in JAX, to have a gradient, got a function that needs NumPy arrays; "
-                "BisectionSampler takes any function"
-            ) from error
-        for _ in range(self.num_steps + 1):
-            margin.count(len(starts))
+        found = margin.through_jax(descend, starts)
+        margin.count(len(starts), self.num_steps + 1)
         ends, normals = np.split(found.astype(float), 2, axis=1)
         return ends, normals
 

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import count
-from kpp.runtime.batching import call_in_chunks
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.bisection import halve
@@ -99,17 +98,8 @@ class PGDSampler(AbstractBoundarySampler):
         attack = _attack if shared else eqx.filter_jit(lambda *arguments: _smallest(*arguments))
 
         rows = np.concatenate([signs[:, None], seeds, rng.uniform(-1.0, 1.0, size=seeds.shape)], axis=1)
-        try:
-            found, _ = call_in_chunks(
-                lambda chunk: attack(function, jnp.asarray(chunk, dtype), (low, high), radii, self.num_steps), rows
-            )
-        except jax.errors.TracerArrayConversionError as error:
-            raise TypeError(
-                "`margin` must be written in JAX, to have a gradient, got a function that needs NumPy arrays; "
-                "BisectionSampler takes any function"
-            ) from error
-        for _ in range(int(found[:, 0].max()) * self.num_steps):
-            margin.count(len(seeds))
+        found = margin.through_jax(lambda chunk: attack(function, chunk, (low, high), radii, self.num_steps), rows)
+        margin.count(len(seeds), int(found[:, 0].max()) * self.num_steps)
         return found[:, 1:].astype(float)
 
 

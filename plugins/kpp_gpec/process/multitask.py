@@ -50,6 +50,7 @@ class MultitaskProcess(AbstractExplanationProcess):
         Hill et al., 2024, appendix C.4; Alvarez, Rosasco and Lawrence, Kernels for vector-valued functions, 2012.
     """
 
+    correlations: Float[Array, "D D"]
     factor: Float[Array, "DN DN"]
     coefficients: Float[Array, "D N"]
 
