@@ -397,6 +397,21 @@ class AbstractProductKernel(AbstractKernel):
         return (self,)
 
 
+class AbstractScaledProduct(AbstractProductKernel):
+    """A product kernel whose scale is its field `variance`, and whose factors are not negative."""
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        return scalar(self.variance, "variance")  # type: ignore[attr-defined]
+
+    @property
+    def nonnegative(self) -> bool:
+        return True
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        return split_variance(self)  # type: ignore[type-var]
+
+
 class Restricted(AbstractProductKernel):
     r"""A product kernel without its scale and with some factors replaced by 1, as returned by `restrict`.
 

@@ -19,7 +19,6 @@ from kpp.explanations.toolkit import fitted_schema
 from kpp.foundation.validation import as_points, check_same_rows
 from kpp.typing import RngKey
 from kpp_gpec.boundary.margins import standard_deviations
-from kpp_gpec.fitted import FittedGPEC
 from kpp_gpec.noisy_explanations import Observations, observe, repeat_keys
 
 # The largest number of background points that an explainer given by name uses as its own background.
@@ -30,14 +29,14 @@ class Prepared(NamedTuple):
     """A model and the known explanations of its background.
 
     Attributes:
-        fitted: The result of the fit, still without outputs.
+        known: The fields of the `FittedGPEC` but its outputs and its record.
         function: A function from points (n, d) to predictions (n,) or (n, outputs), averaged over draws.
         num_outputs: The number of outputs of the model, 0 if its predictions have no axis of outputs.
         explainer: The name of the explainer of the background.
         seen: The explanations of the chosen outputs, with their noise.
     """
 
-    fitted: FittedGPEC
+    known: dict[str, Any]
     function: Callable[[Any], Any]
     num_outputs: int
     explainer: str
@@ -46,7 +45,11 @@ class Prepared(NamedTuple):
     @property
     def x(self) -> Float[np.ndarray, "N d"]:
         """The background."""
-        return self.fitted.x
+        return self.known["x"]
+
+    def standardized(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Return points in standard units."""
+        return (x - self.known["location"]) / self.known["scale"]
 
 
 def freeze_background(value: object) -> Any:
@@ -83,24 +86,22 @@ def prepare(gpec: Any, inputs: Inputs, explanation: Explanation | None, rng_key:
     explanations = _explanations(gpec, inputs, explanation, rng_key)
     position = _position(explanations[0], gpec.output)
     chosen = explanations if position is None else [one.isel(output=position) for one in explanations]
-    fitted = FittedGPEC(
+    known = dict(
         name="naive-gp" if gpec.boundary is None else "gpec",
         x=x,
         location=x.mean(axis=0) if gpec.standardize else np.zeros(x.shape[1]),
         scale=standard_deviations(x) if gpec.standardize else np.ones(x.shape[1]),
-        outputs=(),
         base_values=_bases(chosen),
         schema=inputs.schema,
         feature_names=chosen[0].feature_names,
         groups=chosen[0].attrs.get("groups", {}),
         output_names=chosen[0].output_names,
         output_positions=_positions(explanations[0], position, num_outputs),
-        record={},
         predictor=inputs.predictor,
     )
     function = _averaged(inputs.function) if axis else inputs.function
     seen = observe(chosen, gpec.noise, gpec.min_noise_variance)
-    return Prepared(fitted, function, num_outputs, chosen[0].attrs.get("explainer", "unknown"), seen)
+    return Prepared(known, function, num_outputs, chosen[0].attrs.get("explainer", "unknown"), seen)
 
 
 def _explanations(gpec: Any, inputs: Inputs, given: Explanation | None, rng_key: RngKey | None) -> list[Explanation]:

@@ -86,7 +86,7 @@ class FittedGPEC(eqx.Module):
         Returns:
             Means and variances, (p, D, outputs); covariances (p, D, D, outputs) if features are correlated.
         """
-        points = self.standardized(self.schema.read(x))
+        points = self._standardized(self.schema.read(x))
         laws = [output.process.predict(points) for output in self.outputs]
         return jax.tree.map(lambda *arrays: np.stack(arrays, axis=-1), *laws)
 
@@ -148,7 +148,7 @@ class FittedGPEC(eqx.Module):
             ValueError: As for `assess`.
         """
         points, seen = self._read(explanation, x)
-        z = self.standardized(points)
+        z = self._standardized(points)
         outputs = []
         for number, output in enumerate(self.outputs):
             old = output.process
@@ -200,8 +200,7 @@ class FittedGPEC(eqx.Module):
         """
         return cls(**load(path), predictor=predictor)
 
-    def standardized(self, x: np.ndarray) -> np.ndarray:
-        """Return points in standard units."""
+    def _standardized(self, x: np.ndarray) -> np.ndarray:
         return (np.asarray(x) - self.location) / self.scale
 
     def _read(self, explanation: Explanation, x: ArrayLike | None) -> tuple[np.ndarray, Observations]:

@@ -221,7 +221,7 @@ class GPEC(AbstractPointsExplainer):
         self, prepared: Prepared, given: BoundarySample | Sequence[BoundarySample] | None, rng_key: RngKey | None
     ) -> Sequence[BoundarySample | None]:
         """Return the boundary sample of each output; two classes share one boundary."""
-        num_outputs = len(prepared.fitted.output_positions)
+        num_outputs = len(prepared.known["output_positions"])
         if self.boundary is None:
             if given is not None:
                 raise ValueError("no `boundary` can be given to an explainer whose own `boundary` is None")
@@ -241,7 +241,7 @@ class GPEC(AbstractPointsExplainer):
         if self.margin == "class" and prepared.num_outputs == 2:
             return [self.boundary.sample(key, class_margin(prepared.function, 1), prepared.x)] * num_outputs
         keys = jax.random.split(key, num_outputs)
-        margins = (self._margin(prepared, position) for position in prepared.fitted.output_positions)
+        margins = (self._margin(prepared, position) for position in prepared.known["output_positions"])
         return [self.boundary.sample(one, margin, prepared.x) for one, margin in zip(keys, margins, strict=True)]
 
     def _margin(self, prepared: Prepared, position: int) -> Callable[[Any], Any]:
@@ -269,7 +269,7 @@ class GPEC(AbstractPointsExplainer):
                 stacklevel=2,
             )
             return None, 0
-        points = prepared.fitted.standardized(np.asarray(sample.points))
+        points = prepared.standardized(np.asarray(sample.points))
         geodesics = geodesic_distances(points, self.num_neighbors)
         distances, members = np.asarray(geodesics.distances), None
         if len(distances) > self.max_landmarks:
@@ -288,7 +288,7 @@ class GPEC(AbstractPointsExplainer):
         num_components: int,
         rng: np.random.Generator,
     ) -> FittedOutput:
-        z = prepared.fitted.standardized(prepared.x)
+        z = prepared.standardized(prepared.x)
         values, noise = (array[..., number] for array in prepared.seen[:2])
         given = {name: getattr(self, name) for name in ("decay", "concentration", "lengthscale", "variance")}
         correlations, variance = _correlations(self.feature_covariance, values)
@@ -302,18 +302,18 @@ class GPEC(AbstractPointsExplainer):
 
     def _finish(self, prepared: Prepared, outputs: Sequence[FittedOutput]) -> FittedGPEC:
         """Return the fitted outputs together with the names of points and explanations."""
-        fitted, described = prepared.fitted, [_describe_boundary(output) for output in outputs]
+        known, described = prepared.known, [_describe_boundary(output) for output in outputs]
         record = {
-            "explainer": fitted.name,
+            "explainer": known["name"],
             "explained_by": prepared.explainer,
             "noise": prepared.seen.source,
             "given_noise": None if isinstance(self.noise, str) else float(self.noise),
             "min_noise_variance": float(self.min_noise_variance),
             "uncertainty": "not calibrated",
-            "num_explained": len(fitted.x),
-            "boundary": described[0] if fitted.output_names is None else described,
+            "num_explained": len(prepared.x),
+            "boundary": described[0] if known["output_names"] is None else described,
         }
-        return dataclasses.replace(fitted, outputs=tuple(outputs), record=record)
+        return FittedGPEC(**known, outputs=tuple(outputs), record=record)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:

@@ -145,7 +145,7 @@ class PrefShap(AbstractPointsExplainer):
         """Return the law of the values, if there is one and it is affordable."""
         assert isinstance(inputs.function, RKHSFunction), "`requires` says so"
         drawn = representatives(inputs.predictor, inputs.function)
-        if drawn is None:
+        if drawn is None or not isinstance(self.value_function, PreferentialItems):
             return None
         first, num_draws = next(drawn.each()), len(drawn.nearest)
         pairs, _ = SideBySide(self.value_function, first.mean).split(inputs.x)

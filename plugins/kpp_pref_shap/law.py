@@ -15,6 +15,7 @@ for `GeneralizedPreferential`, and a sum of four entries of M for `Preferential`
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -28,18 +29,22 @@ from kpp.kernels import AbstractKernel
 from kpp.preferences.toolkit import PreferenceTerm, preference_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray
-from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.pair_functions import number_items
 from kpp_pref_shap.sections import absent_weights
 
+if TYPE_CHECKING:
+    from kpp_pref_shap.item_game import PreferentialItems
 
-def num_steps(game: object, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players) -> float:
+
+def num_steps(
+    game: PreferentialItems, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players
+) -> float:
     """Return how many products of kernel factors the prior covariance of the values of all duels takes.
 
     They are :math:`(2^g q n)^2 d` for g players, q items and n references; infinity if the game is not one of duels, or
     kernels of items are not sums of product kernels.
     """
-    if not isinstance(game, PreferentialItems) or game.opponents is not None or game.contexts is not None:
+    if game.opponents is not None or game.contexts is not None:
         return math.inf
     if not all(has_product_terms(term.kernel) for term in preference_terms(posterior.mean.kernel)):
         return math.inf

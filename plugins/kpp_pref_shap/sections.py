@@ -9,16 +9,19 @@ embedding, :math:`w_S(x) = (K_{X_S X_S} + n \lambda I)^{-1} k(X_S, x_S)`, or 1/n
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp import RKHSFunction
-from kpp.games import Observational
 from kpp.games.toolkit import has_product_terms, restricted_matrices
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.runtime.batching import sum_arrays
+
+if TYPE_CHECKING:
+    from kpp.games import Observational
 
 #: A coalition: the features that are present.
 Mask = Bool[Array, " d"]

@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.embeddings.tests.conditional_independence import IndependenceTest
 from kpp.embeddings.tests.residuals import (
     LENGTHSCALES,
+    IndependenceTest,
     centered,
     centered_features,
     is_constant,

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel
+from kpp.kernels.base import AbstractKernel, AbstractScaledProduct
 from kpp.kernels.checks import check_points
 from kpp.kernels.parameters import check_in_unit_interval, check_non_negative, parameter, per_feature
-from kpp.kernels.points.stationary import AbstractScaledProduct
 from kpp.typing import Leaf, RngKey
 
 

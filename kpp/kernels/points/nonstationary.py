@@ -12,10 +12,9 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.supports import is_prior
 from kpp.foundation.validation import count
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, AbstractScaledProduct, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
-from kpp.kernels.points.stationary import AbstractScaledProduct
 from kpp.typing import Leaf, Points, RngKey
 
 

@@ -17,28 +17,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import is_concrete
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask, split_variance
+from kpp.kernels.base import AbstractKernel, AbstractScaledProduct, as_mask, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar, show
 from kpp.kernels.points.distances import gram_distances, matern_12, matern_32, matern_52, squared_distances
 from kpp.typing import Leaf, Numbers, RngKey
-
-
-class AbstractScaledProduct(AbstractProductKernel):
-    """A product kernel whose scale is a variance, and whose factors are not negative."""
-
-    variance: eqx.AbstractVar[Leaf]
-
-    @property
-    def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance")
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
-
-    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        return split_variance(self)
 
 
 class AbstractStationary(AbstractKernel):

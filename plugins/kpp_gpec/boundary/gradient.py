@@ -39,12 +39,10 @@ class GradientSampler(AbstractBoundarySampler):
     point is returned only if the margin changes its sign there.
 
     Args:
-        max_points: The largest number of points to return.
-        width: The length of the final segments, in standard deviations of the features.
+        max_points, width, tolerance: As for `AbstractBoundarySampler`.
         num_starts: The number of starts; twice `max_points` by default.
         num_steps: The number of steps from each start.
         step: The largest step, in standard deviations.
-        tolerance: The distance in standard units up to which two points count as one.
     """
 
     max_points: int = eqx.field(static=True, default=1000)

@@ -44,12 +44,10 @@ class PGDSampler(AbstractBoundarySampler):
     certain.
 
     Args:
-        max_points: The largest number of points to return.
-        width: The length of the final segments, in standard deviations of the features.
+        max_points, width, tolerance: As for `AbstractBoundarySampler`.
         num_seeds: The number of initial rows on each side.
         radii: :math:`\epsilon`, in ranges of the features, increasing.
         num_steps: The number of steps of each descent.
-        tolerance: The distance in standard units up to which two points count as one.
 
     References:
         Hill et al. (2023), appendix D.1; Madry et al., "Towards deep learning models resistant to adversarial attacks",

@@ -59,10 +59,8 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     Attributes:
         model_: The `kpp_models.ColliderRidge` with the chosen hyperparameters.
         function_: The fit, a `kpp.RKHSFunction`.
-        statements_: The statements, with the positions of columns.
+        statements_, n_features_in_, feature_names_in_: As for `ProjectedRegressor`.
         independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest`.
-        n_features_in_: The number of columns.
-        feature_names_in_: The names of the columns of a data frame.
 
     References:
         Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
