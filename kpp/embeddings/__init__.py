@@ -23,12 +23,12 @@ from kpp.embeddings.means.mean import MeanEmbedding as MeanEmbedding
 from kpp.embeddings.means.quantiles import interventional_cdf as interventional_cdf
 from kpp.embeddings.means.quantiles import interventional_quantiles as interventional_quantiles
 from kpp.embeddings.means.regularization import select_regularization as select_regularization
-from kpp.embeddings.tests.conditional_independence import IndependenceTest as IndependenceTest
 from kpp.embeddings.tests.conditional_independence import conditional_independence_test as conditional_independence_test
 from kpp.embeddings.tests.hsic import hsic as hsic
 from kpp.embeddings.tests.hsic import rank_features as rank_features
 from kpp.embeddings.tests.mean_independence import MeanIndependenceTest as MeanIndependenceTest
 from kpp.embeddings.tests.mean_independence import mean_independence_test as mean_independence_test
+from kpp.embeddings.tests.residuals import IndependenceTest as IndependenceTest
 from kpp.embeddings.tests.stated_independence import independence_test as independence_test
 from kpp.embeddings.tests.two_sample import TwoSampleTest as TwoSampleTest
 from kpp.embeddings.tests.two_sample import two_sample_test as two_sample_test

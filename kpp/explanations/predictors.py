@@ -99,15 +99,9 @@ class ReadPredictor(NamedTuple):
 
     @classmethod
     def read(cls, predictor: object, requires: Requirement, schema: Schema | None = None) -> ReadPredictor:
-        """Read a predictor; one that has been read is returned unchanged.
+        """Read a predictor as `resolve` does; one that has been read is returned unchanged.
 
-        Args:
-            predictor: As for `resolve`.
-            requires: The kind of predictor that the explainer needs.
-            schema: The schema; by default that of the predictor.
-
-        Raises:
-            TypeError: If the predictor is not of the kind that the explainer needs.
+        The schema is by default that of the predictor.
         """
         if isinstance(predictor, ReadPredictor):
             return predictor
@@ -209,16 +203,7 @@ def read_rows(x: object, schema: Schema | None, name: str = "x") -> tuple[Float[
 
 
 def read_function(predictor: object, requires: Requirement) -> RKHSFunction | Callable[..., Any]:
-    """Return the function that an explainer requires.
-
-    Args:
-        predictor: As for `resolve`, but an estimator as an `EstimatorFunction`.
-        requires: The class attribute ``requires`` of the explainer.
-
-    Raises:
-        TypeError: If the predictor is not of the kind that the explainer needs.
-        ValueError: If `requires` is unknown.
-    """
+    """Return the function that an explainer requires; the predictor is as for `resolve`, but an `EstimatorFunction`."""
     one_of(requires, "requires", sorted(_NEEDS))
     if requires == "probabilities":
         if is_fit(predictor):

@@ -306,6 +306,18 @@ class AbstractKernel(AbstractModule):
         return kernel_html(self)
 
 
+class AbstractBatchKernel(AbstractKernel):
+    """A kernel that is computed for batches of points: the methods to write are `__call__` and `examples`."""
+
+    @abstractmethod
+    def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
+        """Evaluate the kernel at every pair of two batches of points; the laws are those of `AbstractKernel`."""
+
+    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
+        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
+        return self(first, second)[0, 0]
+
+
 class AbstractProductKernel(AbstractKernel):
     r"""A kernel that is a product over the features.
 
@@ -383,6 +395,21 @@ class AbstractProductKernel(AbstractKernel):
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the kernel itself, which is a product kernel."""
         return (self,)
+
+
+class AbstractScaledProduct(AbstractProductKernel):
+    """A product kernel whose scale is its field `variance`, and whose factors are not negative."""
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        return scalar(self.variance, "variance")  # type: ignore[attr-defined]
+
+    @property
+    def nonnegative(self) -> bool:
+        return True
+
+    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
+        return split_variance(self)  # type: ignore[type-var]
 
 
 class Restricted(AbstractProductKernel):

@@ -63,7 +63,6 @@ class ProductKernel(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The product of the kernels' scales."""
         return jnp.asarray(functools.reduce(operator.mul, [kernel.split_scale()[0] for kernel in self.kernels]))
 
     @property
@@ -105,17 +104,8 @@ class ProductKernel(AbstractProductKernel):
         yield cls((RBF(0.7, 2.0), Matern12(1.5), Linear(0.5) + 1.0)), example_points(rng_key, 3)
 
 
-class Selected(AbstractComposite):
-    r"""A kernel of some of the features.
-
-    .. math:: k(x, x') = k_1(x_F, x'_F)
-
-    On one feature it is a product kernel for any kernel; on several features it is one if the kernel is one.
-
-    Args:
-        kernel: The kernel :math:`k_1`, which receives only the selected features, in the order given.
-        features: F, a static tuple of positions from 0, or of names that `resolve_features` turns into positions.
-    """
+class AbstractSelection(AbstractKernel):
+    """A kernel of some of the features: positions from 0, or names that `resolve_features` turns into positions."""
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
     features: tuple[int | str, ...] = eqx.field(static=True, converter=_as_features)
@@ -131,19 +121,30 @@ class Selected(AbstractComposite):
     def gram(self, x: Array) -> Float[Array, "n n"]:
         return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
 
+    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
+        kept = tuple(features[_resolve(feature, list(features))] for feature in self.features)
+        return self.kernel.features_as_numbers(kept)
+
+
+class Selected(AbstractSelection, AbstractComposite):
+    r"""A kernel of some of the features.
+
+    .. math:: k(x, x') = k_1(x_F, x'_F)
+
+    On one feature it is a product kernel for any kernel; on several features it is one if the kernel is one.
+
+    Args:
+        kernel: The kernel :math:`k_1`, which receives only the selected features, in the order given.
+        features: F, a static tuple of positions from 0, or of names that `resolve_features` turns into positions.
+    """
+
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the kernel's features of the selected features, if it has finitely many."""
         return self.kernel.finite_features(x[:, _positions(self.features, check_matrices(self, x, x))])
 
     def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
-        """Evaluate a function spanned by sections, on the features of the kernel."""
         x, points = jnp.asarray(x), jnp.asarray(points)
         index = _positions(self.features, check_matrices(self, x, points))
         return self.kernel.combine_sections(x[:, index], points[:, index], coefficients)
-
-    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return those of the selected features that the kernel reads as numbers."""
-        return _selected_as_numbers(self, features)
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         """Return the terms of the kernel as functions of all features; on one feature there is one term."""
@@ -152,7 +153,6 @@ class Selected(AbstractComposite):
         return tuple(SelectedTerm(term, self.features) for term in self.kernel.product_terms())
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the scale of the kernel, and the selection of what is left."""
         scale, kernel = self.kernel.split_scale()
         return scale, Selected(kernel, self.features)
 
@@ -172,7 +172,7 @@ class Selected(AbstractComposite):
         yield cls(RBF(jnp.array([0.5, 2.0])), (2, 0)), x
 
 
-class SelectedTerm(AbstractProductKernel):
+class SelectedTerm(AbstractSelection, AbstractProductKernel):
     """A product kernel of some of the features, written as a product kernel of all features: the other factors are 1.
 
     Args:
@@ -181,36 +181,19 @@ class SelectedTerm(AbstractProductKernel):
     """
 
     kernel: AbstractProductKernel
-    features: tuple[int | str, ...] = eqx.field(static=True, converter=_as_features)
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The scale of the kernel."""
         return self.kernel.scale
 
     @property
     def nonnegative(self) -> bool:
         return self.kernel.nonnegative
 
-    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        index = _positions(self.features, check_points(self, x1, x2))
-        return self.kernel.evaluate(x1[index], x2[index])
-
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         """Return the kernel's factors at their features and 1 elsewhere, for two points of shape (d,)."""
         index = _positions(self.features, check_points(self, x1, x2))
         return jnp.ones_like(x1).at[index].set(self.kernel.evaluate_factors(x1[index], x2[index]))
-
-    def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
-        index = _positions(self.features, check_matrices(self, x1, x2))
-        return self.kernel(x1[:, index], x2[:, index])
-
-    def gram(self, x: Array) -> Float[Array, "n n"]:
-        return self.kernel.gram(x[:, _positions(self.features, check_matrices(self, x, x))])
-
-    def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return those of the selected features that the kernel reads as numbers."""
-        return _selected_as_numbers(self, features)
 
     def restrict(self, mask: Numbers) -> SelectedTerm:
         """Restrict the kernel to those of its features that the mask keeps."""
@@ -255,10 +238,7 @@ def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
 def names_of_sites(name: str, kernel: AbstractKernel, feature_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the features of each prior in an `on(...)` that has one number for each of them, by its site.
 
-    Args:
-        name: The name of the kernel, the first part of each site's name.
-        kernel: The kernel. Selections inside of sums, products and scaled kernels are found.
-        feature_names: The names of all features, in the order of the columns.
+    Selections inside of sums, products and scaled kernels are found. Names of sites begin with the name of the kernel.
     """
     names, found = tuple(feature_names), {}
     if isinstance(kernel, Selected):
@@ -276,11 +256,6 @@ def names_of_sites(name: str, kernel: AbstractKernel, feature_names: Sequence[st
 
 def _is_part(node: object) -> bool:
     return isinstance(node, AbstractKernel) or is_prior(node)
-
-
-def _selected_as_numbers(selection: Selected | SelectedTerm, features: Sequence[str]) -> frozenset[str]:
-    kept = tuple(features[_resolve(feature, list(features))] for feature in selection.features)
-    return selection.kernel.features_as_numbers(kept)
 
 
 def _resolve(feature: int | str, names: list[str]) -> int:

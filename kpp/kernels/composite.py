@@ -46,7 +46,6 @@ class Sum(AbstractComposite):
         return _reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
 
     def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
-        """Evaluate a function spanned by sections, kernel by kernel."""
         return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
@@ -94,7 +93,6 @@ class Product(AbstractComposite):
         return tuple(choice[0] if len(choice) == 1 else ProductTerm(choice) for choice in choices)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the product of the scales and the product of the kernels without them."""
         scales, kernels = zip(*(kernel.split_scale() for kernel in self.kernels), strict=True)
         return _reduce(operator.mul, scales), Product(kernels)
 
@@ -131,12 +129,10 @@ class Scaled(AbstractComposite):
         return self._variance() * self.kernel.gram(x)
 
     def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
-        """Evaluate a function spanned by sections, the coefficients scaled."""
         variance = jnp.asarray(self._variance(), dtype=coefficients.dtype)
         return self.kernel.combine_sections(x, points, variance * coefficients)
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the features of the kernel, scaled, if it has finitely many."""
         features = self.kernel.finite_features(x)
         return None if features is None else jnp.sqrt(self._variance()) * features
 
@@ -145,7 +141,6 @@ class Scaled(AbstractComposite):
         return tuple(ProductTerm((term,), self.variance) for term in self.kernel.product_terms())
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the product of all scales and the kernel without them."""
         scale, kernel = self.kernel.split_scale()
         return self._variance() * scale, kernel
 
@@ -179,7 +174,6 @@ class ProductTerm(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The variance times the scales of the kernels."""
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.scale for kernel in self.kernels])
 
     @property

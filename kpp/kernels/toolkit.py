@@ -1,6 +1,7 @@
 """More of `kpp.kernels`, for authors of models and plugins; names may change in minor versions."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
+from kpp.kernels.base import AbstractBatchKernel as AbstractBatchKernel
 from kpp.kernels.checks import check_matrices as check_matrices
 from kpp.kernels.checks import example_points as example_points
 from kpp.kernels.pairs.oriented import Oriented as Oriented

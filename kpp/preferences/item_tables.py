@@ -36,6 +36,10 @@ class PreferenceTerm(NamedTuple):
     has_utility: bool
     context_kernel: AbstractKernel | None = None
 
+    def weigh(self, values: Float[Array, "*rest"]) -> Float[Array, "*rest"]:
+        """Multiply values by the factor, in their precision."""
+        return jnp.asarray(self.scale, values.dtype) * values
+
 
 def preference_terms(kernel: AbstractKernel) -> tuple[PreferenceTerm, ...]:
     """Write a kernel on pairs as a sum of multiples of preferential and generalized preferential kernels.

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 import kpp
 from kpp import GPPosterior, registry
-from kpp.data.tables import Schema, as_table, is_table
+from kpp.data.tables import as_table, is_table
 from kpp.explanations import AbstractExplainer, EstimatorFunction, Explanation, Inputs
 from kpp.explanations.toolkit import fitted_schema
 from kpp.foundation.validation import as_points, check_same_rows
@@ -29,37 +29,27 @@ class Prepared(NamedTuple):
     """A model and the known explanations of its background.
 
     Attributes:
-        predictor: The model; an estimator as a function that reads text.
+        known: The fields of the `FittedGPEC` but its outputs and its record.
         function: A function from points (n, d) to predictions (n,) or (n, outputs), averaged over draws.
         num_outputs: The number of outputs of the model, 0 if its predictions have no axis of outputs.
-        schema: The columns of points.
-        x: The background, (N, d).
-        location: Its means, or zeros, (d,).
-        scale: Its standard deviations, or ones, (d,).
-        explanation: An explanation of the background, for its names and records.
+        explainer: The name of the explainer of the background.
         seen: The explanations of the chosen outputs, with their noise.
-        base_values: One base value per chosen output.
-        positions: The positions of the chosen outputs.
-        output_names: The names of the chosen outputs, None if the model has a single one.
     """
 
-    predictor: Any
+    known: dict[str, Any]
     function: Callable[[Any], Any]
     num_outputs: int
-    schema: Schema
-    x: Float[np.ndarray, "N d"]
-    location: Float[np.ndarray, " d"]
-    scale: Float[np.ndarray, " d"]
-    explanation: Explanation
+    explainer: str
     seen: Observations
-    base_values: Float[np.ndarray, " O"]
-    positions: tuple[int, ...]
-    output_names: tuple[str, ...] | None
 
     @property
-    def z(self) -> Float[np.ndarray, "N d"]:
-        """The background in standard units."""
-        return (self.x - self.location) / self.scale
+    def x(self) -> Float[np.ndarray, "N d"]:
+        """The background."""
+        return self.known["x"]
+
+    def standardized(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Return points in standard units."""
+        return (x - self.known["location"]) / self.known["scale"]
 
 
 def freeze_background(value: object) -> Any:
@@ -69,11 +59,7 @@ def freeze_background(value: object) -> Any:
 
 
 def check_explainer(explainer: object, options: tuple[tuple[str, Any], ...]) -> None:
-    """Raise TypeError unless the value is a name or an explainer, which must not be given with options.
-
-    Raises:
-        TypeError: If it is neither, or options are given with an explainer.
-    """
+    """Raise TypeError unless the value is a name or an explainer, which must not be given with options."""
     if isinstance(explainer, str):
         return
     if not isinstance(explainer, AbstractExplainer):
@@ -100,20 +86,22 @@ def prepare(gpec: Any, inputs: Inputs, explanation: Explanation | None, rng_key:
     explanations = _explanations(gpec, inputs, explanation, rng_key)
     position = _position(explanations[0], gpec.output)
     chosen = explanations if position is None else [one.isel(output=position) for one in explanations]
-    return Prepared(
-        predictor=inputs.predictor,
-        function=_averaged(inputs.function) if axis else inputs.function,
-        num_outputs=num_outputs,
-        schema=inputs.schema,
+    known = dict(
+        name="naive-gp" if gpec.boundary is None else "gpec",
         x=x,
         location=x.mean(axis=0) if gpec.standardize else np.zeros(x.shape[1]),
         scale=standard_deviations(x) if gpec.standardize else np.ones(x.shape[1]),
-        explanation=chosen[0],
-        seen=observe(chosen, gpec.noise, gpec.min_noise_variance),
         base_values=_bases(chosen),
-        positions=_positions(explanations[0], position, num_outputs),
+        schema=inputs.schema,
+        feature_names=chosen[0].feature_names,
+        groups=chosen[0].attrs.get("groups", {}),
         output_names=chosen[0].output_names,
+        output_positions=_positions(explanations[0], position, num_outputs),
+        predictor=inputs.predictor,
     )
+    function = _averaged(inputs.function) if axis else inputs.function
+    seen = observe(chosen, gpec.noise, gpec.min_noise_variance)
+    return Prepared(known, function, num_outputs, chosen[0].attrs.get("explainer", "unknown"), seen)
 
 
 def _explanations(gpec: Any, inputs: Inputs, given: Explanation | None, rng_key: RngKey | None) -> list[Explanation]:

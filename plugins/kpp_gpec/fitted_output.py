@@ -7,11 +7,10 @@ from typing import Any
 import equinox as eqx
 
 from kpp_gpec.boundary.sampler import BoundarySample
-from kpp_gpec.process.explanation_process import ExplanationProcess
+from kpp_gpec.process.explanation_process import AbstractExplanationProcess
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 from kpp_gpec.process.hyperparameters import SelectedHyperparameters, combine_kernels
-from kpp_gpec.process.low_rank import LowRankMultitaskProcess
-from kpp_gpec.process.multitask import MultitaskProcess, condition
+from kpp_gpec.process.multitask import condition
 
 
 class FittedOutput(eqx.Module):
@@ -25,7 +24,7 @@ class FittedOutput(eqx.Module):
         num_components: The number of components of the graph of the boundary sample.
     """
 
-    process: ExplanationProcess | MultitaskProcess | LowRankMultitaskProcess
+    process: AbstractExplanationProcess
     selected: SelectedHyperparameters
     geodesic: WeightedExponentialGeodesic | None
     boundary: BoundarySample | None

@@ -221,7 +221,7 @@ class GPEC(AbstractPointsExplainer):
         self, prepared: Prepared, given: BoundarySample | Sequence[BoundarySample] | None, rng_key: RngKey | None
     ) -> Sequence[BoundarySample | None]:
         """Return the boundary sample of each output; two classes share one boundary."""
-        num_outputs = len(prepared.positions)
+        num_outputs = len(prepared.known["output_positions"])
         if self.boundary is None:
             if given is not None:
                 raise ValueError("no `boundary` can be given to an explainer whose own `boundary` is None")
@@ -241,7 +241,7 @@ class GPEC(AbstractPointsExplainer):
         if self.margin == "class" and prepared.num_outputs == 2:
             return [self.boundary.sample(key, class_margin(prepared.function, 1), prepared.x)] * num_outputs
         keys = jax.random.split(key, num_outputs)
-        margins = (self._margin(prepared, position) for position in prepared.positions)
+        margins = (self._margin(prepared, position) for position in prepared.known["output_positions"])
         return [self.boundary.sample(one, margin, prepared.x) for one, margin in zip(keys, margins, strict=True)]
 
     def _margin(self, prepared: Prepared, position: int) -> Callable[[Any], Any]:
@@ -269,7 +269,7 @@ class GPEC(AbstractPointsExplainer):
                 stacklevel=2,
             )
             return None, 0
-        points = (np.asarray(sample.points) - prepared.location) / prepared.scale
+        points = prepared.standardized(np.asarray(sample.points))
         geodesics = geodesic_distances(points, self.num_neighbors)
         distances, members = np.asarray(geodesics.distances), None
         if len(distances) > self.max_landmarks:
@@ -288,47 +288,32 @@ class GPEC(AbstractPointsExplainer):
         num_components: int,
         rng: np.random.Generator,
     ) -> FittedOutput:
+        z = prepared.standardized(prepared.x)
         values, noise = (array[..., number] for array in prepared.seen[:2])
         given = {name: getattr(self, name) for name in ("decay", "concentration", "lengthscale", "variance")}
         correlations, variance = _correlations(self.feature_covariance, values)
         given["variance"] = self.variance if variance is None else variance
         rbf = self.rbf or boundary is None
-        selected = select(boundary, prepared.z, values, noise, given, method=self.selection, rbf=rbf, rng=rng)
+        selected = select(boundary, z, values, noise, given, method=self.selection, rbf=rbf, rng=rng)
         geodesic = None if boundary is None else build_geodesic(boundary, selected)
         kernel = combine_kernels(geodesic, selected.lengthscale)
-        process = condition(kernel, prepared.z, values, noise, selected.variance, correlations, self.num_inducing)
+        process = condition(kernel, z, values, noise, selected.variance, correlations, self.num_inducing)
         return FittedOutput(process, selected, geodesic, sample, num_components)
 
     def _finish(self, prepared: Prepared, outputs: Sequence[FittedOutput]) -> FittedGPEC:
         """Return the fitted outputs together with the names of points and explanations."""
-        name = "naive-gp" if self.boundary is None else "gpec"
-        made = prepared.explanation.attrs
-        described = [_describe_boundary(output) for output in outputs]
+        known, described = prepared.known, [_describe_boundary(output) for output in outputs]
         record = {
-            "explainer": name,
-            "explained_by": made.get("explainer", "unknown"),
+            "explainer": known["name"],
+            "explained_by": prepared.explainer,
             "noise": prepared.seen.source,
             "given_noise": None if isinstance(self.noise, str) else float(self.noise),
             "min_noise_variance": float(self.min_noise_variance),
             "uncertainty": "not calibrated",
             "num_explained": len(prepared.x),
-            "boundary": described[0] if prepared.output_names is None else described,
+            "boundary": described[0] if known["output_names"] is None else described,
         }
-        return FittedGPEC(
-            name=name,
-            x=prepared.x,
-            location=prepared.location,
-            scale=prepared.scale,
-            outputs=tuple(outputs),
-            base_values=prepared.base_values,
-            schema=prepared.schema,
-            feature_names=prepared.explanation.feature_names,
-            groups=made.get("groups", {}),
-            output_names=prepared.output_names,
-            output_positions=prepared.positions,
-            record=record,
-            predictor=prepared.predictor,
-        )
+        return FittedGPEC(**known, outputs=tuple(outputs), record=record)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -373,7 +358,6 @@ class NaiveGP(AbstractPointsExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Raise TypeError or ValueError for invalid options, as `GPEC` does."""
         self._as_gpec()
 
     def _as_gpec(self) -> GPEC:
@@ -384,24 +368,10 @@ class NaiveGP(AbstractPointsExplainer):
     def fit(
         self, predictor: object, *, explanation: Explanation | None = None, rng_key: RngKey | None = None
     ) -> FittedGPEC:
-        """Explain the background and fit the processes.
-
-        Args:
-            predictor: As for `GPEC.fit`.
-            explanation: As for `GPEC.fit`.
-            rng_key: A JAX random key, for explainers that sample.
-
-        Returns:
-            The fitted processes.
-
-        Raises:
-            TypeError: As `GPEC.fit`.
-            ValueError: As `GPEC.fit`.
-        """
+        """Explain the background and fit the processes; see `GPEC.fit`."""
         return self._as_gpec().fit(predictor, explanation=explanation, rng_key=rng_key)
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
-        """Fit to the background, and predict the explanations of the points; see `FittedGPEC.explain`."""
         return self._as_gpec().explain_inputs(inputs, rng_key=rng_key)
 
     @classmethod

@@ -149,10 +149,7 @@ class ConvolutionalClassifier(_NeuralClassifier):
         l2, beta, num_epochs, batch_size, learning_rate, progress, random_state: As for `MLPClassifier`.
 
     Attributes:
-        function_: The trained classifier as a JAX function, for explainers and samplers that need its gradients.
-        classes_: The sorted labels.
-        n_features_in_: The number of columns.
-        feature_names_in_: The names of the columns of a data frame.
+        function_, classes_, n_features_in_, feature_names_in_: As for `MLPClassifier`.
 
     References:
         LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, 1998.

@@ -45,11 +45,7 @@ def check_noise(noise: str | float, num_repeats: int, least: float) -> None:
 
 
 def repeat_keys(noise: str | float, num_repeats: int, rng_key: RngKey | None) -> list[Any]:
-    """Return the random keys for explanations: one per repeat, or a single one.
-
-    Raises:
-        TypeError: If explanations are to be repeated without a key.
-    """
+    """Return the random keys for explanations: one per repeat, or a single one, which may be None."""
     if noise != "repeats":
         return [rng_key]
     return list(jax.random.split(check_rng_key(rng_key), num_repeats))
@@ -84,15 +80,12 @@ def _own_variance(explanation: Explanation) -> tuple[np.ndarray, str]:
     if explanation.has_draws:
         words.append("draws")
         variance = variance + _arranged(explanation.values.var(_SAMPLE_DIMS))
-    for name, within in (("variance", explanation.variance), ("standard errors", _squared_errors(explanation))):
+    squares = None if explanation.standard_errors is None else explanation.standard_errors**2
+    for name, within in (("variance", explanation.variance), ("standard errors", squares)):
         if within is not None:
             words.append(name)
             return variance + _average(within), " and ".join(words)
     return variance, " and ".join(words) or "none"
-
-
-def _squared_errors(explanation: Explanation) -> Any:
-    return None if explanation.standard_errors is None else explanation.standard_errors**2
 
 
 def _mean(explanation: Explanation) -> np.ndarray:

@@ -22,9 +22,10 @@ from kpp import RKHSFunction
 from kpp.games import Interventional
 from kpp.games.toolkit import Players, has_product_terms, quadrature_shapley
 from kpp.kernels import AbstractKernel, Preferential
+from kpp.preferences.toolkit import PreferenceTerm, preference_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray
-from kpp_pref_shap.pair_functions import Comparison, as_known, check_preference, comparisons, split_points
+from kpp_pref_shap.pair_functions import as_known, check_preference, split_points
 
 
 def as_concatenated(function: RKHSFunction) -> RKHSFunction:
@@ -44,17 +45,13 @@ def as_concatenated(function: RKHSFunction) -> RKHSFunction:
     pairs, contexts = split_points(function.points)
     num_features = pairs.shape[-1]
     kernels = []
-    for term in comparisons(function.kernel):
+    for term in preference_terms(function.kernel):
         kernel = _kernel_side_by_side(term, num_features)
         if term.context_kernel is not None:
             kernel = kernel * term.context_kernel.on(range(2 * num_features, 2 * num_features + contexts.shape[-1]))
-        for factor in term.scales:
-            kernel = kernel * factor
-        kernels.append(kernel)
-    total = kernels[0]
-    for kernel in kernels[1:]:
-        total = total + kernel
+        kernels.append(kernel if isinstance(term.scale, float) else kernel * term.scale)
     points, coefficients = _both_ways(pairs, contexts, function.coefficients)
+    total = sum(kernels[1:], start=kernels[0])
     return RKHSFunction(total, points, coefficients, function.intercept, function.batch_shape)
 
 
@@ -80,7 +77,7 @@ def as_utility(function: RKHSFunction) -> RKHSFunction:
 
 def has_product_items(function: RKHSFunction) -> bool:
     """Return whether the kernels of items are sums of product kernels, which `items_by_quadrature` needs."""
-    return all(has_product_terms(term.kernel) for term in comparisons(function.kernel))
+    return all(has_product_terms(term.kernel) for term in preference_terms(function.kernel))
 
 
 def items_by_quadrature(
@@ -115,21 +112,21 @@ def _solve_side_by_side(
     def of_draw(draw: RKHSFunction) -> Array:
         matches, own_contexts = split_points(draw.points)
 
-        def of_term(term: Comparison) -> Array:
-            weights = term.scale(draw.coefficients)
+        def of_term(term: PreferenceTerm) -> Array:
+            weights = term.weigh(draw.coefficients)
             if term.context_kernel is not None:
                 weights = weights * jnp.mean(term.context_kernel(own_contexts, contexts), axis=1)
             part = RKHSFunction(_kernel_side_by_side(term, num_features), *_both_ways(matches, None, weights))
             return quadrature_shapley(game, part, jnp.asarray(x), players=players)
 
-        return sum_arrays(of_term(term) for term in comparisons(draw.kernel))
+        return sum_arrays(of_term(term) for term in preference_terms(draw.kernel))
 
     return function.map_draws(of_draw)
 
 
-def _kernel_side_by_side(term: Comparison, num_features: int) -> AbstractKernel:
+def _kernel_side_by_side(term: PreferenceTerm, num_features: int) -> AbstractKernel:
     left, right = (term.kernel.on(range(start, start + num_features)) for start in (0, num_features))
-    return left * right if term.is_general else left + right
+    return left + right if term.has_utility else left * right
 
 
 @jax.jit

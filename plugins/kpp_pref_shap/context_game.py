@@ -16,10 +16,10 @@ from kpp.foundation.validation import as_points, check_same_rows
 from kpp.games import AbstractValueFunction, Observational
 from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, parameter
 from kpp.kernels.toolkit import Oriented, orient
+from kpp.preferences.toolkit import PreferenceTerm
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp_pref_shap.game import AbstractPreferenceGame, TermValues
 from kpp_pref_shap.pair_functions import (
-    Comparison,
     MatchTable,
     PairPoints,
     as_pairs,
@@ -77,28 +77,23 @@ class PreferentialContext(AbstractPreferenceGame):
         return self.base_at(function, self.contexts[:1])[..., 0]
 
     def base_at(self, function: Any, x: Any) -> Float[Array, "*draws p"]:
-        """Return the value of the empty coalition at points."""
         return self(function, x, np.zeros((1, self.contexts.shape[1]), dtype=bool))[..., 0, :]
 
     def observational(self) -> Observational:
-        """Return the observational game of contexts alone."""
         return Observational(self.contexts, **self.conditioning)
 
     def points(self, pairs: Float[AnyArray, "p 2 d"], contexts: Float[AnyArray, "p c"] | None) -> Any:
         """Return pairs with contexts, or contexts alone if there are matches."""
         return (pairs, contexts) if self.matches is None else contexts
 
-    def playing_kernel(self, term: Comparison) -> AbstractKernel:
-        """Return the kernel of contexts."""
+    def playing_kernel(self, term: PreferenceTerm) -> AbstractKernel:
         assert term.context_kernel is not None, "`check_preference` has checked it"
         return term.context_kernel
 
     def playing_rows(self, matches: MatchTable) -> Float[AnyArray, "m d"]:
-        """Return the distinct contexts."""
         return matches.in_contexts()[0]
 
     def read_instances(self, function: RKHSFunction, x: PairPoints) -> _DuelsInContexts:
-        """Check the duels and number their items and contexts."""
         (pairs, contexts), num_features = split_points(function.points), self.contexts.shape[1]
         if contexts.shape[-1] != num_features:
             raise ValueError(
@@ -118,13 +113,12 @@ class PreferentialContext(AbstractPreferenceGame):
 
     def term_values(
         self,
-        term: Comparison,
+        term: PreferenceTerm,
         weights: Float[Array, " m"],
         sections: Sections,
         matches: MatchTable,
         instances: _DuelsInContexts,
     ) -> TermValues:
-        """Return the values of one term of the kernel: weighted sums of the sections."""
         average = _weights_of_duels if self.matches is None else _mean_weights
         shares = average(term, weights, matches, instances)
         return lambda mask, weights: jnp.sum(shares * sections(mask, weights)[:, instances.at], axis=0)
@@ -151,10 +145,10 @@ class _DuelsInContexts(eqx.Module):
 
 
 def _weights_of_duels(
-    term: Comparison, weights: Float[Array, " m"], matches: MatchTable, duels: _DuelsInContexts
+    term: PreferenceTerm, weights: Float[Array, " m"], matches: MatchTable, duels: _DuelsInContexts
 ) -> Float[Array, "u p"]:
     r"""Return for each context of the function, and each duel, :math:`\sum_j \alpha_j k_E((a_j, b_j), (x, x'))`."""
-    form = SkewForm.compare(term.is_general, matches.items.shape[0], matches.first, matches.second, weights)
+    form = SkewForm.compare(term.has_utility, matches.items.shape[0], matches.first, matches.second, weights)
     sections = form.extend(term.kernel(matches.items, duels.items), jnp.ones(()))
     contexts, context = matches.in_contexts()
     sums = form.sum_groups(sections, sections, duels.left, duels.right, context, contexts.shape[0])
@@ -162,11 +156,11 @@ def _weights_of_duels(
 
 
 def _mean_weights(
-    term: Comparison, weights: Float[Array, " m"], matches: MatchTable, duels: _DuelsInContexts
+    term: PreferenceTerm, weights: Float[Array, " m"], matches: MatchTable, duels: _DuelsInContexts
 ) -> Float[Array, "u 1"]:
     """Return the same for the mean over duels, by a form over these duels, evaluated at the matches of the function."""
     shares = duels.orientation.signs * ~duels.orientation.trivial / len(duels.left)
-    form = SkewForm.compare(term.is_general, duels.items.shape[0], duels.left, duels.right, shares)
+    form = SkewForm.compare(term.has_utility, duels.items.shape[0], duels.left, duels.right, shares)
     sections = form.extend(term.kernel(duels.items, matches.items), jnp.ones(()))
     means = form.prepare()(sections, sections, matches.first, matches.second)
     contexts, context = matches.in_contexts()

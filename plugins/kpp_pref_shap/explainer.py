@@ -98,7 +98,6 @@ class PrefShap(AbstractPointsExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Raise an error if the value function has the wrong type, or a number is too small."""
         if not isinstance(self.value_function, PreferentialItems | PreferentialContext):
             raise TypeError(
                 "`value_function` must be PreferentialItems or PreferentialContext, got "
@@ -113,17 +112,6 @@ class PrefShap(AbstractPointsExplainer):
         one_of(self.covariance, "covariance", ("auto", None))
 
     def read_inputs(self, predictor: Any, x: Any) -> Inputs:
-        """Read a predictor and p duels, items or contexts.
-
-        Args:
-            predictor: A `kpp.Fit` of a preference model, or a `kpp.RKHSFunction` on pairs, with draws (chain, draw) or
-                without.
-            x: The points to explain, in the form that the value function requires, or `kpp.preferences.Matches`.
-
-        Raises:
-            TypeError: If the predictor is not such a function.
-            ValueError: If the form of `x` is wrong.
-        """
         game = self.value_function
         if isinstance(game, PreferentialContext):
             return read_contexts(predictor, x, game.contexts, game.matches, self.groups)
@@ -157,7 +145,7 @@ class PrefShap(AbstractPointsExplainer):
         """Return the law of the values, if there is one and it is affordable."""
         assert isinstance(inputs.function, RKHSFunction), "`requires` says so"
         drawn = representatives(inputs.predictor, inputs.function)
-        if drawn is None:
+        if drawn is None or not isinstance(self.value_function, PreferentialItems):
             return None
         first, num_draws = next(drawn.each()), len(drawn.nearest)
         pairs, _ = SideBySide(self.value_function, first.mean).split(inputs.x)
@@ -221,9 +209,9 @@ class PrefShap(AbstractPointsExplainer):
         """Return the predictions of instances, and their base values, or None if all instances share one."""
         game, function = self.value_function, packed.function
         if not isinstance(game, PreferentialContext) or game.matches is not None:
-            return packed.predictions(x), None
+            return game.predictions(function, x), None
         if game.end_points == "raw":
-            return packed.predictions(x), game.base_at(function, x)
+            return game.predictions(function, x), game.base_at(function, x)
         ends = np.repeat([[False], [True]], game.contexts.shape[1], axis=1)  # both by one compiled program
         values = np.asarray(game(function, x, ends))
         return values[..., 1, :], values[..., 0, :]

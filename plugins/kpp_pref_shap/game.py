@@ -4,7 +4,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -18,10 +18,14 @@ from kpp.games import AbstractValueFunction
 from kpp.games.toolkit import as_coalitions
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
+from kpp.preferences.toolkit import PreferenceTerm, preference_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray, Leaf
-from kpp_pref_shap.pair_functions import Comparison, MatchTable, PairPoints, check_preference, comparisons
-from kpp_pref_shap.sections import ConditionalReferences, Mask, Sections, absent_weights, restricted_sections
+from kpp_pref_shap.pair_functions import MatchTable, PairPoints, check_preference
+from kpp_pref_shap.sections import Mask, Sections, absent_weights, restricted_sections
+
+if TYPE_CHECKING:
+    from kpp.games import Observational
 
 #: A function of a coalition and the weights of the references to the values of instances, (p,).
 TermValues = Callable[[Mask, Float[Array, "n w"]], Float[Array, " p"]]
@@ -59,14 +63,13 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
     plays_contexts: ClassVar[bool]
 
     def __check_init__(self) -> None:
-        """Raise ValueError if an option is unknown."""
         one_of(self.conditional, "conditional", _CONDITIONALS)
         if self.batch_size is not None:
             count(self.batch_size, "batch_size")
         self.observational()
 
     @abstractmethod
-    def observational(self) -> ConditionalReferences:
+    def observational(self) -> "Observational":
         """Return the observational game of single rows, which holds the references."""
 
     @abstractmethod
@@ -74,7 +77,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         """Return the points of instances in the form that the game takes."""
 
     @abstractmethod
-    def playing_kernel(self, term: Comparison) -> AbstractKernel:
+    def playing_kernel(self, term: PreferenceTerm) -> AbstractKernel:
         """Return the kernel of a term that receives the players' features."""
 
     @abstractmethod
@@ -87,7 +90,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
 
     @abstractmethod
     def term_values(
-        self, term: Comparison, weights: Float[Array, " m"], sections: Sections, matches: MatchTable, instances: Any
+        self, term: PreferenceTerm, weights: Float[Array, " m"], sections: Sections, matches: MatchTable, instances: Any
     ) -> TermValues:
         """Return the values of one term of the kernel.
 
@@ -140,13 +143,13 @@ def _values(
 
     def of_draw(draw: RKHSFunction) -> Array:
         matches = MatchTable.read(draw.points) if table is None else table
-        points, terms = jnp.asarray(game.playing_rows(matches)), comparisons(draw.kernel)
+        points, terms = jnp.asarray(game.playing_rows(matches)), preference_terms(draw.kernel)
         conditional_weights = absent_weights(observational, game.conditional, game.playing_kernel(terms[0]), rows)
 
-        def of_term(term: Comparison) -> TermValues:
+        def of_term(term: PreferenceTerm) -> TermValues:
             kernel = game.playing_kernel(term)
             sections = restricted_sections(observational, game.conditional, kernel, points, rows)
-            return game.term_values(term, term.scale(draw.coefficients), sections, matches, instances)
+            return game.term_values(term, term.weigh(draw.coefficients), sections, matches, instances)
 
         parts = [of_term(term) for term in terms]
 
@@ -174,22 +177,18 @@ def _predictions(
         matches = MatchTable.read(draw.points) if table is None else table
         points = jnp.asarray(game.playing_rows(matches))
 
-        def of_term(term: Comparison) -> Float[Array, " p"]:
+        def of_term(term: PreferenceTerm) -> Float[Array, " p"]:
             sections = game.playing_kernel(term)(points, rows)
-            scaled = term.scale(draw.coefficients)
+            scaled = term.weigh(draw.coefficients)
             return game.term_values(term, scaled, lambda *_: sections, matches, instances)(everything, weights)
 
-        return sum_arrays(map(of_term, comparisons(draw.kernel))) + draw.intercept
+        return sum_arrays(map(of_term, preference_terms(draw.kernel))) + draw.intercept
 
     return function.map_draws(of_draw)
 
 
 def _check_finite(values: Array, regularization: ArrayLike) -> Array:
-    """Return the values unchanged.
-
-    Raises:
-        FactorizationError: If some are NaN or infinite, because a matrix could not be factorized.
-    """
+    """Return the values, or raise FactorizationError if a matrix could not be factorized, so that some are NaN."""
     if is_concrete(values) and not np.isfinite(values).all():
         raise FactorizationError(
             f"`regularization` {regularization} is too small for the kernel matrix of the references: some values are "

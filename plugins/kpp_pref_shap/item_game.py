@@ -16,10 +16,10 @@ from kpp.foundation.validation import as_points, check_same_rows, is_concrete
 from kpp.games import AbstractValueFunction, Observational
 from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential, Preferential, parameter
 from kpp.kernels.toolkit import Oriented, orient
+from kpp.preferences.toolkit import PreferenceTerm
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp_pref_shap.game import AbstractPreferenceGame, TermValues
 from kpp_pref_shap.pair_functions import (
-    Comparison,
     MatchTable,
     PairPoints,
     as_known,
@@ -89,7 +89,6 @@ class PreferentialItems(AbstractPreferenceGame):
     plays_contexts: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Raise ValueError if the opponents do not have the features of the background."""
         if self.opponents is not None:
             as_points(self.opponents, "opponents", num_features=self.background.shape[1])
 
@@ -98,7 +97,6 @@ class PreferentialItems(AbstractPreferenceGame):
         return function.intercept
 
     def observational(self) -> Observational:
-        """Return the observational game of single items."""
         return Observational(self.background, **self.conditioning)
 
     def points(self, pairs: Float[AnyArray, "p 2 d"], contexts: Float[AnyArray, "p c"] | None) -> Any:
@@ -106,16 +104,13 @@ class PreferentialItems(AbstractPreferenceGame):
         items = pairs if self.opponents is None else pairs[:, 0]
         return items if contexts is None or self.contexts is not None else (items, contexts)
 
-    def playing_kernel(self, term: Comparison) -> AbstractKernel:
-        """Return the kernel of single items."""
+    def playing_kernel(self, term: PreferenceTerm) -> AbstractKernel:
         return term.kernel
 
     def playing_rows(self, matches: MatchTable) -> Float[AnyArray, "m d"]:
-        """Return the distinct items."""
         return matches.items
 
     def read_instances(self, function: RKHSFunction, x: PairPoints) -> _Duels:
-        """Check the duels and number their items."""
         num_features = self.background.shape[1]
         pairs, contexts = split_points(function.points)
         if pairs.shape[-1] != num_features:
@@ -137,9 +132,13 @@ class PreferentialItems(AbstractPreferenceGame):
         return _one_by_one(as_pairs(items, "x", num_features), own_contexts)
 
     def term_values(
-        self, term: Comparison, weights: Float[Array, " m"], sections: Sections, matches: MatchTable, instances: _Duels
+        self,
+        term: PreferenceTerm,
+        weights: Float[Array, " m"],
+        sections: Sections,
+        matches: MatchTable,
+        instances: _Duels,
     ) -> TermValues:
-        """Return the values of one term of the kernel: the bilinear form of the matches at the sections."""
         if term.context_kernel is not None:
             contexts, context = matches.in_contexts()
             at = instances.contexts if self.contexts is None else self.contexts
@@ -147,7 +146,7 @@ class PreferentialItems(AbstractPreferenceGame):
             averaged = self.contexts is not None or factors.shape[1] == 1
             factors = jnp.mean(factors, axis=1) if averaged else factors
             weights = weights.reshape(-1, *[1] * (factors.ndim - 1)) * factors[jnp.asarray(context)]
-        form = SkewForm.compare(term.is_general, matches.items.shape[0], matches.first, matches.second, weights)
+        form = SkewForm.compare(term.has_utility, matches.items.shape[0], matches.first, matches.second, weights)
         evaluate = form.prepare()
 
         def values(mask: Mask, shares: Float[Array, "n w"]) -> Float[Array, " p"]:
@@ -158,7 +157,6 @@ class PreferentialItems(AbstractPreferenceGame):
         return values
 
     def entries_of_matches(self, num_matches: int, instances: _Duels) -> int:
-        """Return the entries of matches in several contexts, which are added one by one."""
         several = instances.contexts is not None and instances.contexts.shape[0] > 1
         return num_matches * instances.left.shape[0] if several else 0
 

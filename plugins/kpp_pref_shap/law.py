@@ -15,6 +15,7 @@ for `GeneralizedPreferential`, and a sum of four entries of M for `Preferential`
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -25,22 +26,27 @@ from kpp import GPPosterior, RKHSFunction
 from kpp.games import all_coalitions, shapley_values_from_table
 from kpp.games.toolkit import Players, has_product_terms
 from kpp.kernels import AbstractKernel
+from kpp.preferences.toolkit import PreferenceTerm, preference_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray
-from kpp_pref_shap.item_game import PreferentialItems
-from kpp_pref_shap.pair_functions import Comparison, comparisons, number_items
+from kpp_pref_shap.pair_functions import number_items
 from kpp_pref_shap.sections import absent_weights
 
+if TYPE_CHECKING:
+    from kpp_pref_shap.item_game import PreferentialItems
 
-def num_steps(game: object, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players) -> float:
+
+def num_steps(
+    game: PreferentialItems, posterior: GPPosterior, pairs: Float[AnyArray, "p 2 d"], players: Players
+) -> float:
     """Return how many products of kernel factors the prior covariance of the values of all duels takes.
 
     They are :math:`(2^g q n)^2 d` for g players, q items and n references; infinity if the game is not one of duels, or
     kernels of items are not sums of product kernels.
     """
-    if not isinstance(game, PreferentialItems) or game.opponents is not None or game.contexts is not None:
+    if game.opponents is not None or game.contexts is not None:
         return math.inf
-    if not all(has_product_terms(term.kernel) for term in comparisons(posterior.mean.kernel)):
+    if not all(has_product_terms(term.kernel) for term in preference_terms(posterior.mean.kernel)):
         return math.inf
     num_items = len(number_items(pairs)[0])
     rows = 2.0**players.num_players * num_items * game.background.shape[0]
@@ -57,7 +63,7 @@ def prior_covariance(
     """Compute the covariance of the values at all duels under the prior with the kernel of a posterior."""
     items, first, second = number_items(pairs)
     masks = jnp.asarray(players.expand(all_coalitions(players.num_players)))
-    terms = comparisons(posterior.mean.kernel)
+    terms = preference_terms(posterior.mean.kernel)
     items = jnp.asarray(items)
     conditional = absent_weights(game.observational(), game.conditional, game.playing_kernel(terms[0]), items)
     shape = (game.background.shape[0], items.shape[0])
@@ -82,7 +88,7 @@ def whitened_draws(posterior: GPPosterior) -> RKHSFunction:
 
 
 def _covariance_of_term(
-    term: Comparison,
+    term: PreferenceTerm,
     imputed: Float[Array, "c q n d"],
     loads: Float[Array, "c q n"],
     contexts: Float[AnyArray, "p c1"] | None,
@@ -100,14 +106,14 @@ def _covariance_of_term(
 
     straight = between(first, first), between(second, second)
     crossed = between(first, second), between(second, first)
-    if term.is_general:
-        covariance = straight[0] * straight[1] - crossed[0] * crossed[1]
-    else:
+    if term.has_utility:
         covariance = product(second, second) * straight[0] + product(first, first) * straight[1]
         covariance -= product(second, first) * crossed[0] + product(first, second) * crossed[1]
+    else:
+        covariance = straight[0] * straight[1] - crossed[0] * crossed[1]
     if term.context_kernel is not None:
         covariance = covariance * term.context_kernel(contexts, contexts)[None, :, None]
-    return term.scale(covariance)
+    return term.weigh(covariance)
 
 
 @jax.jit

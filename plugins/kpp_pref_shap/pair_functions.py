@@ -1,63 +1,22 @@
-r"""The parts of functions on pairs: the terms of their kernels, and the matches that span them."""
+r"""The parts of functions on pairs: checks of them, and the matches that span them."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from kpp import RKHSFunction
 from kpp.foundation.validation import as_finite_array, is_concrete
-from kpp.kernels import AbstractKernel, BagMean, Contextual, GeneralizedPreferential, Preferential, Scaled, Sum
-from kpp.typing import AnyArray, Leaf
+from kpp.kernels import AbstractKernel, BagMean
+from kpp.preferences.toolkit import preference_terms
+from kpp.typing import AnyArray
 
 #: Pairs (p, 2, d), or a tuple of pairs and contexts (p, c).
 PairPoints = AnyArray | tuple[AnyArray, AnyArray]
-
-
-class Comparison(NamedTuple):
-    r"""One term of a kernel on pairs, :math:`s\, k_E(p, q)\, k_z(z, z')`.
-
-    Attributes:
-        kernel: The kernel k of single items from which :math:`k_E` is constructed.
-        is_general: Whether :math:`k_E` is `GeneralizedPreferential`; it is `Preferential` otherwise.
-        scales: Numbers whose product is s.
-        context_kernel: :math:`k_z`, or None.
-    """
-
-    kernel: AbstractKernel
-    is_general: bool
-    scales: tuple[Leaf, ...] = ()
-    context_kernel: AbstractKernel | None = None
-
-    def scale(self, values: Float[Array, "*rest"]) -> Float[Array, "*rest"]:
-        """Multiply values by s."""
-        for factor in self.scales:
-            values = jnp.asarray(factor, values.dtype) * values
-        return values
-
-
-def comparisons(kernel: AbstractKernel) -> tuple[Comparison, ...]:
-    """Return the terms of a kernel on pairs, or raise TypeError if it has a part of another kind.
-
-    The kinds are `GeneralizedPreferential`, `Preferential`, `Contextual` of them, and sums and multiples of those.
-    """
-    if isinstance(kernel, GeneralizedPreferential | Preferential):
-        return (Comparison(kernel.kernel, isinstance(kernel, GeneralizedPreferential)),)
-    if isinstance(kernel, Sum):
-        return tuple(term for part in kernel.kernels for term in comparisons(part))
-    if isinstance(kernel, Scaled):
-        return tuple(term._replace(scales=(*term.scales, kernel.variance)) for term in comparisons(kernel.kernel))
-    if isinstance(kernel, Contextual):
-        return tuple(term._replace(context_kernel=kernel.context_kernel) for term in comparisons(kernel.kernel))
-    raise TypeError(
-        "the kernel of a preference function must be GeneralizedPreferential, Preferential or Contextual, or a sum or "
-        f"multiple of these, got {type(kernel).__name__}"
-    )
 
 
 def split_points(points: Any) -> tuple[Any, Any]:
@@ -66,11 +25,7 @@ def split_points(points: Any) -> tuple[Any, Any]:
 
 
 def as_pairs(pairs: ArrayLike | None, name: str, num_features: int | None = None) -> Float[Array, "p 2 d"]:
-    """Return pairs of items as an array.
-
-    Raises:
-        ValueError: If the values are not pairs of items with finite features.
-    """
+    """Return pairs of items as an array, or raise ValueError if they are not pairs of items with finite features."""
     array = as_finite_array(pairs, name)
     if array.ndim != 3 or array.shape[1] != 2 or 0 in array.shape:
         raise ValueError(f"`{name}` must hold pairs of items, shape (p, 2, d), got shape {array.shape}")
@@ -93,7 +48,7 @@ def check_preference(function: object, *, contextual: bool = False) -> RKHSFunct
         raise TypeError(f"`function` must be a kpp.RKHSFunction on pairs of items, got {type(function).__name__}")
     if function.output_shape:
         raise TypeError(f"`function` must have one output, got {function.output_shape[0]}")
-    terms = comparisons(function.kernel)
+    terms = preference_terms(function.kernel)
     if any(_compares_bags(term.kernel) for term in terms):
         raise TypeError(
             "`function` must be of items described by rows, got one of teams, whose kernel is BagMean: pref-shap has "

@@ -9,7 +9,7 @@ embedding, :math:`w_S(x) = (K_{X_S X_S} + n \lambda I)^{-1} k(X_S, x_S)`, or 1/n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,9 @@ from kpp import RKHSFunction
 from kpp.games.toolkit import has_product_terms, restricted_matrices
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.runtime.batching import sum_arrays
-from kpp.typing import AnyArray
+
+if TYPE_CHECKING:
+    from kpp.games import Observational
 
 #: A coalition: the features that are present.
 Mask = Bool[Array, " d"]
@@ -29,25 +31,8 @@ Weights = Callable[[Mask], Float[Array, "n q"]]
 Sections = Callable[[Mask, Float[Array, "n w"]], Float[Array, "m q"]]
 
 
-@runtime_checkable
-class ConditionalReferences(Protocol):
-    """References and their weights given the present features; `kpp.games.Observational` has this form."""
-
-    background: Float[AnyArray, "n d"]
-
-    @property
-    def has_exact_ends(self) -> bool:
-        """Whether the full coalition has the exact value."""
-
-    def kernel_for(self, function: object) -> AbstractKernel:
-        """Return the kernel of the conditional mean embedding for a function."""
-
-    def weights_of(self, kernel: AbstractKernel, x: Float[Array, "q d"]) -> Weights:
-        """Return the weights at the rows x."""
-
-
 def absent_weights(
-    observational: ConditionalReferences, conditional: str, kernel: AbstractKernel, rows: Float[Array, "q d"]
+    observational: Observational, conditional: str, kernel: AbstractKernel, rows: Float[Array, "q d"]
 ) -> Weights:
     """Return a function from a coalition to the weights of the references, given the present features of rows (q, d).
 
@@ -62,7 +47,7 @@ def absent_weights(
 
 
 def restricted_sections(
-    observational: ConditionalReferences,
+    observational: Observational,
     conditional: str,
     kernel: AbstractKernel,
     points: Float[Array, "m d"],

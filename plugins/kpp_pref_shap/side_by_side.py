@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kpp import RKHSFunction
@@ -27,11 +26,9 @@ class SideBySide(AbstractValueFunction):
     def __call__(
         self, function: RKHSFunction, x: Float[Array, "p columns"], coalitions: Bool[AnyArray, "k columns"]
     ) -> Float[Array, "*draws k p"]:
-        """Value coalitions of the players' columns."""
         return self.game(self.function, self.unpack(x), coalitions[:, self._columns])
 
     def base(self, function: RKHSFunction) -> Float[Array, "*draws"]:
-        """Return the value of the empty coalition, if it is the same for all rows."""
         return self.game.base(self.function)
 
     def players(self, players: Players) -> Players:
@@ -52,10 +49,6 @@ class SideBySide(AbstractValueFunction):
     def unpack(self, rows: Float[AnyArray, "p columns"]) -> PairPoints:
         """Return the points of rows in the form that the game takes."""
         return self.game.points(*self.split(rows))
-
-    def predictions(self, x: PairPoints) -> Float[np.ndarray, "*draws p"]:
-        """Return the predictions at points of the game: the exact value of all features, for any references."""
-        return self.game.predictions(self.function, x)
 
     @property
     def _num_features(self) -> int:

@@ -44,21 +44,15 @@ class SkewForm(NamedTuple):
 
     @classmethod
     def compare(
-        cls, is_general: bool, size: int, first: Int[AnyArray, " k"], second: Int[AnyArray, " k"], weights: Array
+        cls, has_utility: bool, size: int, first: Int[AnyArray, " k"], second: Int[AnyArray, " k"], weights: Array
     ) -> SkewForm:
         r"""Return the form of a kernel on pairs, of which the vectors are sections of the kernel of an item.
 
         Differences of utilities, :math:`k(x, a) - k(x, b) - k(x', a) + k(x', b)`, equal the terms of matches of a and
-        of b with one additional item, whose section is the constant 1: see `extend`.
-
-        Args:
-            is_general: Whether the kernel is `GeneralizedPreferential`; it is `Preferential` otherwise.
-            size: The number of items, n.
-            first: The number of the first item of each match, (m,).
-            second: The number of the second item of each match, (m,).
-            weights: (m,) or (m, p).
+        of b with one additional item, whose section is the constant 1: see `extend`. With a utility the kernel is
+        `Preferential`, otherwise `GeneralizedPreferential`.
         """
-        if is_general:
+        if not has_utility:
             return cls(size, first, second, weights)
         items = jnp.concatenate([jnp.asarray(first), jnp.asarray(second)])
         return cls(size + 1, items, jnp.full_like(items, size), jnp.concatenate([weights, -weights]))

@@ -61,11 +61,13 @@ class Method(NamedTuple):
         steps: The products of kernel factors that it takes.
         law: Computes the law from a posterior at one value of the hyperparameters.
         is_exact: Whether the law is the exact one of all points together.
+        left_out: The share of the variance that the law lacks under the first posterior.
     """
 
     steps: float
     law: Callable[[GPPosterior], Law]
     is_exact: bool = False
+    left_out: float = 0.0
 
 
 def affordable_laws(
@@ -73,20 +75,14 @@ def affordable_laws(
     drawn: Representatives,
     x: Float[AnyArray, "p d"],
     target: Target,
-    *,
-    instances_at_once: int,
-    progress: bool,
+    **shown: Any,
 ) -> LawOfDraws | None:
     """Compute the law of the values under each draw of the hyperparameters, as precisely as is affordable.
 
     Each draw has a covariance of its own if exact covariances of all draws take at most 2e9 products of kernel factors.
     Otherwise it has that of the nearest representative, if those of all representatives take at most 4e10 products. If
-    not, all draws have that of the most central one.
-
-    Returns:
-        The laws, or None if `affordable_method` returns None.
+    not, all draws have that of the most central one. The result is None if `affordable_method` returns None.
     """
-    shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
     first, num_draws = next(drawn.each()), len(drawn.nearest)
     method = affordable_method(value_function, first, x, target, **shown)
     if method is None:
@@ -107,9 +103,7 @@ def affordable_method(
     posterior: GPPosterior,
     x: Float[AnyArray, "p d"],
     target: Target,
-    *,
-    instances_at_once: int,
-    progress: bool,
+    **shown: Any,
 ) -> Method | None:
     """Choose how to compute the law of the values of all points, as precisely as is affordable.
 
@@ -123,13 +117,10 @@ def affordable_method(
 
     A projection in an observational game with landmarks takes 2000, 1000 or 500 rows of a background that is too large.
 
-    If not even the covariance of each point is affordable, a projection may lack up to a fifth of the variance.
-
-    Returns:
-        The method, or None if that is not affordable either, or the projection lacks more than a fifth of the variance.
-        It takes the landmarks of this posterior for all others.
+    If not even the covariance of each point is affordable, a projection may lack up to a fifth of the variance; if it
+    lacks more, or is not affordable either, there is no method. A method takes the landmarks of this posterior for all
+    others.
     """
-    shown: dict[str, Any] = {"instances_at_once": instances_at_once, "progress": progress}
     num_pairs = x.shape[0] * (x.shape[0] + 1) // 2
     size = np.shape(value_function.background)[0]
     joint = x.shape[0] * target.num_values <= _MAX_ROWS
@@ -145,10 +136,10 @@ def affordable_method(
         return Method(projected_steps(value_function, posterior.mean.unfold(), x.shape[0], target), of_features)
     projected = _projected_law(value_function, posterior, x, target)
     if projected is not None and projected.left_out <= _NEGLIGIBLE:
-        return projected.method
+        return projected
     within = _affordable_game(value_function, posterior, target, x.shape[0], across=False)
     if within is None:
-        return None if projected is None else projected.method
+        return projected
     across = _affordable_game(value_function, posterior, target, num_pairs, across=True) if joint else None
     games = within[0], None if across is None else across[0]
     steps = within[1] + (0.0 if across is None else across[1])
@@ -173,16 +164,9 @@ def _of_pairs(
     return Law.of_covariance(_match_points(joint, covariance), size)
 
 
-class _Projected(NamedTuple):
-    """The method under posteriors of finite rank, and the share of the variance that the first one lacks."""
-
-    method: Method
-    left_out: float
-
-
 def _projected_law(
     value_function: AbstractImputation, posterior: GPPosterior, x: Float[AnyArray, "p d"], target: Target
-) -> _Projected | None:
+) -> Method | None:
     """Return the law under posteriors of finite rank, if it is affordable and lacks little."""
     function = posterior.mean.unfold()
     for game in _with_fewer_rows(value_function):
@@ -201,7 +185,7 @@ def _projected_law(
         root = shapley_root(game, projected_posterior(process, landmarks), x, **target.options())
         return Law(root, np.shape(game.background)[0], is_joint=True, left_out=lacks)
 
-    return _Projected(Method(steps, law), left_out)
+    return Method(steps, law, left_out=left_out)
 
 
 def _with_fewer_rows(value_function: AbstractImputation) -> Iterator[AbstractImputation]:
@@ -264,17 +248,9 @@ def _match_points(joint: Float[np.ndarray, "p p g g"], covariance: Float[np.ndar
 
 
 def posterior_of(predictor: Any, at: str) -> GPPosterior:
-    """Return the Gaussian posterior of a predictor.
+    """Return the Gaussian posterior of a `kpp.Fit` at the "mean" of its draws or at all "draws", or a posterior itself.
 
-    Args:
-        predictor: A `kpp.Fit`, or a `kpp.GPPosterior`, which is returned unchanged.
-        at: For a fit, "mean" for the posterior at the mean of its draws, or "draws" for one per draw.
-
-    Returns:
-        The posterior.
-
-    Raises:
-        TypeError: If the predictor does not have a Gaussian posterior.
+    Raises TypeError if the predictor does not have one.
     """
     if isinstance(predictor, GPPosterior):
         return predictor
@@ -297,20 +273,10 @@ def covariance_of_values(
     instances_at_once: int,
     progress: bool,
 ) -> Float[np.ndarray, "..."]:
-    """Compute the covariance of the Shapley values at each point, or of all points together.
+    """Compute the covariance of the Shapley values at each point, (*draws, p, g, g), in blocks of points.
 
-    Args:
-        value_function: The game.
-        posterior: The posterior; without draws its covariance is used for each draw.
-        x: The points, (p, d).
-        target: The values, g of them.
-        joint: Whether the covariances between points are computed, too.
-        draws: The shape of the draws of the values.
-        instances_at_once: The largest number of points in a block, unless all points are taken together.
-        progress: Whether to show a bar.
-
-    Returns:
-        The covariances, (*draws, p, g, g), or (*draws, p, p, g, g).
+    If it is `joint`, it is that of all points together, (*draws, p, p, g, g). The covariance of a posterior without
+    draws is used for each draw.
     """
     if joint:
         covariances = np.asarray(shapley_covariance(value_function, posterior, x, x, **target.options()))

@@ -103,12 +103,7 @@ def _rank(value_function: AbstractImputation) -> int | None:
 
 
 def choose_landmarks(kernel: AbstractKernel, rows: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "m d"], float]:
-    """Choose landmarks among imputed rows, at most 800 of them.
-
-    Returns:
-        The landmarks, and the share of the prior variance that the projection onto them lacks, on average over the
-        rows.
-    """
+    """Choose at most 800 landmarks among imputed rows; also return the share of their prior variance that is left."""
     chosen, left = _pivots(kernel, jnp.asarray(rows), min(_MAX_LANDMARKS, len(rows)))
     chosen = np.asarray(chosen)
     return rows[chosen[chosen >= 0]], float(left)

@@ -35,7 +35,8 @@ def adjustment(kind, vectors):
 @eqx.filter_jit
 def parts(adjustment, kernel, x, query):
     gram, intervention = adjustment.gram(kernel, x), adjustment.intervention(kernel, x)
-    cross, prior = adjustment.cross(kernel, x, query), adjustment.prior(kernel, x, query, query[:2])
+    elements = adjustment.intervention(kernel, x)
+    cross, prior = elements.cross(query), elements.prior(query, query[:2])
     return gram, cross, prior, intervention.sections()
 
 

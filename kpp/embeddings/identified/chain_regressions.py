@@ -28,15 +28,8 @@ def chain_regressions(
 ) -> tuple[Regression, ...]:
     """Return how each conditional law of a chain is estimated, in the order of `regressed_laws`.
 
-    Args:
-        chain: The chain.
-        columns: The values of each node, (n,).
-        regularization: One value for all laws, or None to choose it for each law by leave-one-out. The law of a chain
-            gets the value that is chosen for the same nodes in the observed law.
-        kernels: Kernels of nodes; the others get RBFs of the median heuristic.
-
-    Raises:
-        ValueError: If the regularization is negative, or `kernels` has a node that is not in the chain.
+    Without a regularization it is chosen for each law by leave-one-out; the law of a chain gets the value that is
+    chosen for the same nodes in the observed law. Nodes without a kernel get RBFs of the median heuristic.
     """
     unknown = sorted(set(kernels) - set(columns))
     if unknown:

@@ -52,19 +52,6 @@ class Regression(eqx.Module):
     regularization: Leaf
     num_iterations: int = eqx.field(static=True, default=1)
 
-    def matrix(
-        self, rows: Mapping[int, Float[Array, " n"]], points: Mapping[int, Float[Array, " m"]], some: Sequence[int]
-    ) -> Float[Array, "n m"]:
-        """Return the product of the kernels of some conditions.
-
-        Args:
-            rows: The values of each condition in the sample, by its position.
-            points: Its values at the points.
-            some: The positions of the conditions.
-        """
-        factors = [self.kernels[j](rows[j][:, None], points[j][:, None]) for j in some]
-        return functools.reduce(operator.mul, factors)
-
 
 class ChainSample(eqx.Module):
     """A weighted sample of the observed law.
@@ -234,7 +221,8 @@ class _Solver:
 
     def _sections(self, law: ConditionalLaw, points: Mapping[int, Array], some: Sequence[int]) -> Float[Array, "n m"]:
         """Return the kernel of some conditions between the rows and points."""
-        return self._regressions[law].matrix(self._rows(law), points, some)
+        kernels, rows = self._regressions[law].kernels, self._rows(law)
+        return functools.reduce(operator.mul, [kernels[j](rows[j][:, None], points[j][:, None]) for j in some])
 
     def _sections_at(self, law: ConditionalLaw, fixed: _Fixed, some: Sequence[int]) -> Float[Array, " n"]:
         points = {j: fixed[law.given[j]][None] for j in some}

@@ -108,19 +108,14 @@ def wire(chain: Chain, kept: Sequence[Iterable[Variable]]) -> tuple[Wiring, list
 
     Given a condition b, the rows that have weight in a regression on b also hold values near b. So a later factor may
     take b from the rows of the first factor that has it, or from those of the last one, which needs fewer indices at
-    the cost of more smoothing. The first is preferred.
-
-    Returns:
-        The wiring, and the factor of each group.
-
-    Raises:
-        ScatteredError: If no factor's rows hold all variables of a group.
+    the cost of more smoothing. The first is preferred. The factor of each group is also returned; ScatteredError is
+    raised if no factor's rows hold all its variables.
     """
     found = []
     for carried in (False, True):
         wiring = _wire(chain, carried)
         holders = [wiring.holder(group) for group in kept]
-        rank = largest_rank(list(wiring.shapes(chain)), frozenset(map(row_index, holders)))
+        _, rank = _elimination(list(wiring.shapes(chain)), frozenset(map(row_index, holders)))
         found.append((dataclasses.replace(wiring, rank=rank), holders))
     return min(found, key=lambda wired: wired[0].rank)
 
@@ -131,11 +126,7 @@ def regressed_laws(chain: Chain) -> list[ConditionalLaw]:
 
 
 def chain_rank(chain: Chain, outcome: frozenset[Variable]) -> int:
-    """Return the number of axes of the largest array for the law of an outcome.
-
-    Raises:
-        ScatteredError: If no factor's rows hold the outcome.
-    """
+    """Return the number of axes of the largest array for the law of an outcome, or raise ScatteredError as `wire`."""
     inner = [conditioning(law).wiring.rank for law in regressed_laws(chain) if law.chain]
     return max([wire(chain, [outcome])[0].rank, *inner])
 
@@ -144,10 +135,8 @@ def chain_rank(chain: Chain, outcome: frozenset[Variable]) -> int:
 def conditioning(law: ConditionalLaw) -> Conditioning:
     """Return where a law of a chain finds outcome and conditions.
 
-    If no factor's rows hold all conditions, they are conditioned on one after another.
-
-    Raises:
-        ScatteredError: If no factor's rows hold the outcome.
+    If no factor's rows hold all conditions, they are conditioned on one after another. Raises ScatteredError if none
+    hold the outcome.
     """
     if law.chain is None:
         raise ValueError("`law` must be the law of a chain, got one of the observed law")
@@ -201,11 +190,6 @@ def contract(tensors: Sequence[Tensor], kept: tuple[int, ...]) -> Float[Array, "
         result = tuple(sorted({other for _, indices in some for other in indices} - {index}))
         left.append((_product(some, result), result))
     return _product(left, kept)
-
-
-def largest_rank(shapes: Sequence[frozenset[int]], kept: frozenset[int]) -> int:
-    """Return the number of axes of the largest array that `contract` forms."""
-    return _elimination(shapes, kept)[1]
 
 
 def _elimination(shapes: Sequence[frozenset[int]], kept: frozenset[int]) -> tuple[list[int], int]:

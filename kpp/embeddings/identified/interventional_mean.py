@@ -132,7 +132,6 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def outputs(self) -> PointSections:
-        """The sections of the kernel at the outcomes."""
         return PointSections(self.kernel, self.points)
 
     @property
@@ -170,7 +169,7 @@ class _Adjusted(AbstractRegressors):
         return self.adjustment.gram(self.kernel, self.treatment)
 
     def sections(self, query: Points | None) -> Float[Array, "n p"]:
-        return self.adjustment.cross(self.kernel, self.treatment, query)
+        return self.adjustment.intervention(self.kernel, self.treatment).cross(query)
 
     def features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
         if not (isinstance(self.adjustment, NoAdjustment) and isinstance(self.kernel, AbstractFeatureKernel)):

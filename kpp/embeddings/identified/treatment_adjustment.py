@@ -58,35 +58,6 @@ class AbstractAdjustment(eqx.Module):
     def check_rows(self, num_samples: int) -> None:
         """Raise ValueError if the covariates or mediators do not have as many rows as the treatments."""
 
-    def cross(self, treatment_kernel: AbstractKernel, treatment: Points, query: Points) -> Float[Array, "n p"]:
-        r"""Return :math:`\Phi`, the inner products of the samples' elements with the elements of p treatments.
-
-        Args:
-            treatment_kernel: The kernel of the treatment.
-            treatment: X, the n treatments of the sample.
-            query: The p treatments.
-
-        Returns:
-            The matrix, (n, p).
-        """
-        return self.intervention(treatment_kernel, treatment).cross(query)
-
-    def prior(
-        self, treatment_kernel: AbstractKernel, treatment: Points, query: Points, other: Points
-    ) -> Float[Array, "p other_p"]:
-        """Return F, the inner products of the elements of p treatments with the elements of p' treatments.
-
-        Args:
-            treatment_kernel: The kernel of the treatment.
-            treatment: X, the n treatments of the sample.
-            query: The p treatments.
-            other: The p' treatments.
-
-        Returns:
-            The matrix, (p, p').
-        """
-        return self.intervention(treatment_kernel, treatment).prior(query, other)
-
 
 @data_class
 class NoAdjustment(AbstractAdjustment):
@@ -96,11 +67,9 @@ class NoAdjustment(AbstractAdjustment):
     """
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
-        """Return the kernel matrix of the treatments."""
         return treatment_kernel.gram(treatment)
 
     def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
-        """Return the sections of the kernel."""
         dtype = jax.tree.leaves(treatment)[0].dtype
         return Intervention(
             treatment_kernel, treatment, jnp.ones(num_rows(treatment), dtype=dtype), jnp.ones((), dtype=dtype)
@@ -136,7 +105,6 @@ class BackDoor(AbstractAdjustment):
         self.covariates = finite_arrays(covariates, "covariates")
 
     def check_rows(self, num_samples: int) -> None:
-        """Raise ValueError if there is not one row of covariates per treatment."""
         check_same_rows(num_samples, num_rows(self.covariates), "treatment", "covariates")
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
@@ -187,7 +155,6 @@ class FrontDoor(AbstractAdjustment):
         check_non_negative(self.regularization, "regularization")
 
     def check_rows(self, num_samples: int) -> None:
-        """Raise ValueError if there is not one row of mediators per treatment."""
         check_same_rows(num_samples, num_rows(self.mediators), "treatment", "mediators")
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:

@@ -107,9 +107,7 @@ class ReplicatedConditionalMeanEmbedding(_AbstractOfBags, AbstractRegressionEmbe
     :math:`E^\top E = \mathrm{diag}(n_j)`. Each point is counted once, so a bag is counted once per point.
 
     Args:
-        kernel: The kernel k of the space of the embeddings.
-        input_kernel: The kernel l of the covariates.
-        bags: N bags with covariates Y, n points in total.
+        kernel, input_kernel, bags: As for `ShrinkageConditionalMeanEmbedding`.
         regularization: :math:`\lambda`, at least 0; it is multiplied by the number of points n.
 
     Raises:

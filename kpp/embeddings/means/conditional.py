@@ -216,7 +216,6 @@ class ConditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def outputs(self) -> PointSections:
-        """The sections of the kernel at the points."""
         return PointSections(self.kernel, self.points)
 
     @property

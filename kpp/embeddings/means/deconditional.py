@@ -61,7 +61,6 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
         self.regularization = parameter("regularization")(regularization)
 
     def __check_init__(self) -> None:
-        """Raise an error if `conditional` is of another kind, the regularization negative, or there are no points."""
         if not isinstance(getattr(self.conditional, "regressors", None), KernelSections):
             raise wrong_kind(self.conditional, "conditional", ["a conditional embedding"])
         check_non_negative(self.regularization, "regularization")
@@ -76,7 +75,6 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def outputs(self) -> PointSections:
-        """The sections of l at the points."""
         return PointSections(self.kernel, self.points)
 
     @property

@@ -108,19 +108,15 @@ class KernelSections(AbstractRegressors):
 
     @property
     def number(self) -> int:
-        """N."""
         return jax.tree.leaves(self.inputs)[0].shape[0]
 
     def gram(self) -> Float[Array, "N N"]:
-        """Return the kernel matrix."""
         return self.kernel.gram(self.inputs)
 
     def sections(self, query: Points | None) -> Float[Array, "N p"]:
-        """Return the values of the kernel."""
         return self.kernel(self.inputs, query)
 
     def features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
-        """Return the features of the kernel."""
         if not isinstance(self.kernel, AbstractFeatureKernel):
             return None
         return self.kernel.feature_map(self.inputs if query is None else query)

@@ -36,7 +36,6 @@ class Embedded(AbstractFunctional):
     query: Points | None = None
 
     def __check_init__(self) -> None:
-        """Check that expectations are sums over the support points."""
         if self.embedding.space is not self.embedding.kernel:
             raise TypeError(
                 f"`embedding` must be held by sections of the kernel of its space, {type(self.embedding).__name__} is "

@@ -68,8 +68,7 @@ def interventional_quantiles(
         embedding: An embedding whose support points are a sample of the outcome.
         query: The p queries, or None for an embedding without queries.
         levels: :math:`\alpha`, (l,), above 0 and at most 1.
-        values: The outcome at each support point, (m,); by default the points themselves, which must then have one
-            column.
+        values: As for `interventional_cdf`.
 
     Returns:
         The quantiles, (p, l).

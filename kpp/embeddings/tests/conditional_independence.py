@@ -19,30 +19,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.data.tables import Schema, columns_of_names, is_table, read_points
-from kpp.embeddings.tests.residuals import LENGTHSCALES, centered_features, is_constant, rank_p_value, regressions_on
+from kpp.embeddings.tests.residuals import (
+    LENGTHSCALES,
+    IndependenceTest,
+    centered_features,
+    is_constant,
+    rank_p_value,
+    regressions_on,
+)
 from kpp.foundation.validation import check_same_rows, count, warn_if_float32
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
 from kpp.runtime.memory import check_count, check_matrices
 from kpp.typing import RngKey
 
 _NO_VARIATION = 1e-8  # the share of the variation of X or Y below which the residuals are rounding errors
-
-
-class IndependenceTest(NamedTuple):
-    """The result of `conditional_independence_test`.
-
-    Attributes:
-        statistic: The statistic less the mean of its draws, in units of their standard deviation.
-        p_value: The fraction of statistics, the statistic of the data included, that are at least as large as that of
-            the data.
-        num_permutations: The number of permutations of the rows, or of draws of signs.
-        num_rows: The number of rows that the test used.
-    """
-
-    statistic: float
-    p_value: float
-    num_permutations: int
-    num_rows: int
 
 
 class _Variable(NamedTuple):

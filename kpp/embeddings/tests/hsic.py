@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from kpp.embeddings.tests.residuals import centered
 from kpp.foundation.validation import as_points, check_same_rows, probability
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.runtime.memory import check_matrices
@@ -128,9 +129,7 @@ def _rows(x: Numbers, y: Numbers) -> tuple[Float[Array, "n d"], Float[Array, "n 
 
 @jax.jit
 def _biased(k: Float[Array, "n n"], m: Float[Array, "n n"]) -> Float[Array, ""]:
-    centered = k - jnp.mean(k, axis=0)[None, :]
-    centered = centered - jnp.mean(centered, axis=1)[:, None]
-    return jnp.mean(centered * m)  # tr(H K H M) / n^2: centering one of the two is enough
+    return jnp.mean(centered(centered(k).T) * m)  # tr(H K H M) / n^2: centering one of the two is enough
 
 
 @jax.jit

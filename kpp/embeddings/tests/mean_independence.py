@@ -10,7 +10,6 @@ the variance alone does not lead to a rejection.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +20,7 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.embeddings.tests.residuals import (
     LENGTHSCALES,
+    IndependenceTest,
     centered,
     centered_features,
     is_constant,
@@ -34,21 +34,8 @@ from kpp.runtime.memory import check_count, check_matrices
 from kpp.typing import AnyArray, Numbers, RngKey
 
 
-class MeanIndependenceTest(NamedTuple):
-    """The result of `mean_independence_test`.
-
-    Attributes:
-        statistic: The statistic, in units of its standard deviation.
-        p_value: The fraction of statistics, the statistic of the data included, that are at least as large as that of
-            the data.
-        num_permutations: The number of permutations of the residuals, or of draws of their signs.
-        num_rows: The number of rows that the test used.
-    """
-
-    statistic: float
-    p_value: float
-    num_permutations: int
-    num_rows: int
+class MeanIndependenceTest(IndependenceTest):
+    """The result of `mean_independence_test`: its `statistic` is in units of its standard deviation."""
 
 
 def mean_independence_test(

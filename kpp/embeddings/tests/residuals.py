@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,23 @@ _GRID = np.logspace(-7, 0, 15)  # the regularizations tried, in units of the mea
 _MAX_FEATURES = 100  # the rank of the kernel matrices of X and Y
 _MAX_RANK = 300  # the rank of the kernel matrices of Z in the regressions
 _ROUNDING = 1e-10  # the eigenvalues that count as 0, in units of the mean of the kernel's diagonal
+
+
+class IndependenceTest(NamedTuple):
+    """The result of `conditional_independence_test`; also of `mean_independence_test`, in other units.
+
+    Attributes:
+        statistic: The statistic less the mean of its draws, in units of their standard deviation.
+        p_value: The fraction of statistics, the statistic of the data included, that are at least as large as that of
+            the data.
+        num_permutations: The number of permutations of the rows, or of draws of signs.
+        num_rows: The number of rows that the test used.
+    """
+
+    statistic: float
+    p_value: float
+    num_permutations: int
+    num_rows: int
 
 
 def is_constant(points: AnyArray) -> bool:

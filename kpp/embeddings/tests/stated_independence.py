@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.data.tables import Schema, as_frame, check_columns
-from kpp.embeddings.tests.conditional_independence import IndependenceTest, conditional_independence_test
+from kpp.embeddings.tests.conditional_independence import conditional_independence_test
 from kpp.embeddings.tests.mean_independence import MeanIndependenceTest, mean_independence_test
+from kpp.embeddings.tests.residuals import IndependenceTest
 from kpp.foundation.validation import one_of
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, RngKey

@@ -99,7 +99,6 @@ class CoalitionValues(AbstractFunctional):
         return len(self.coalitions) * self.x.shape[0]
 
     def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
-        """Return the values of the coalitions for a function."""
         values = self.game(function, self.x, np.array(self.coalitions))
         return values.reshape(-1, *values.shape[2:])
 

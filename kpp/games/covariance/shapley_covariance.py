@@ -7,9 +7,6 @@ with the Shapley values of :math:`\mu` for means and
 
 where :math:`\Sigma_0` is the covariance under the prior and :math:`\Psi_x` holds the Shapley values of the sections
 :math:`k(\cdot, X_i)`.
-
-References:
-    Chau, Muandet and Sejdinovic, Explaining the uncertain: stochastic Shapley values for Gaussian process models, 2023.
 """
 
 from __future__ import annotations
@@ -107,7 +104,8 @@ def shapley_covariance(
         FloatingPointError: If covariances are NaN or infinite.
 
     References:
-        Chau, Muandet and Sejdinovic, Explaining the uncertain, 2023, theorem 4.
+        Chau, Muandet and Sejdinovic, Explaining the uncertain: stochastic Shapley values for Gaussian process models,
+        2023, theorem 4.
     """
     value_function = _as_imputation(value_function, order, effects)
     background = jnp.asarray(value_function.background)
@@ -147,8 +145,7 @@ def shapley_root(
         x: The points to explain, (p, d).
         groups: Groups of features that form one player each, as in `as_players`.
         order: The order of asymmetric Shapley values, as in `asymmetric_shapley_values`; None for Shapley values.
-        effects: Whether the covariance is that of the direct effects of all players and then the indirect ones, 2g in
-            the place of g; see `direct_and_indirect_effects`.
+        effects: As for `shapley_covariance`.
         feature_names: The names of the d features in `groups` and `order`; by default ``x0, x1, ...``.
 
     Returns:

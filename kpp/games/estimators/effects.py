@@ -128,7 +128,6 @@ class _Shown(AbstractImputation):
     features: Bool[Array, " d"]
 
     def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m"]:
-        """Return the weights of the game."""
         return self.game.imputation_weights(function, x, coalitions)
 
     def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:

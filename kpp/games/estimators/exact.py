@@ -56,21 +56,5 @@ def interventional_shapley(
     groups: object = None,
     batch_size: int | None = None,
 ) -> Float[Array, "*draws p g *outputs"]:
-    """Compute exact Shapley values of the interventional game, `Interventional`.
-
-    Args:
-        function: An `RKHSFunction`, or for few features any function from (n, d) to (n,) or (n, outputs).
-        x: The points to explain, (p, d).
-        background: The background points, (m, d).
-        method: "quadrature", "enumeration", or "auto" for the cheaper one.
-        groups: Features that form one player; see `shapley_values`.
-        batch_size: How many background points are worked on at once.
-
-    Returns:
-        The Shapley values, (p, g), led by draws, with the outputs last.
-
-    Raises:
-        ValueError: As `shapley_values`.
-        TypeError: As `shapley_values`.
-    """
+    """Compute exact Shapley values of `Interventional` with background points (m, d); see `shapley_values`."""
     return shapley_values(Interventional(background), function, x, method=method, groups=groups, batch_size=batch_size)

@@ -57,16 +57,7 @@ class Game:
         return self.restore(results, num_draw_axes, num_player_axes)
 
     def restore(self, values: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
-        """Insert zeros for the null players.
-
-        Args:
-            values: An array (*draws, p, g', ..., *outputs).
-            num_draw_axes: How many axes are draws.
-            num_player_axes: How many axes are players.
-
-        Returns:
-            The array (*draws, p, g, ..., *outputs).
-        """
+        """Return values (*draws, p, g', ..., *outputs) with zeros for the null players, g in the place of each g'."""
         if self.varying.all():
             return values
         first = num_draw_axes + 1

@@ -12,7 +12,6 @@ where s is the size of S.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,14 +21,12 @@ from jaxtyping import Array, Float
 from scipy.special import comb
 
 from kpp.foundation.validation import one_of
-from kpp.games.estimators.enumeration import enumerate_products, enumerate_values
 from kpp.games.estimators.game import Game
-from kpp.games.estimators.methods import check_batch_size, choose_for_game
+from kpp.games.estimators.methods import check_batch_size, choose_for_game, solve_exactly
 from kpp.games.estimators.quadratures.interaction_quadrature import quadrature_interactions
 from kpp.games.estimators.read_game import read_game
 from kpp.games.players.coalitions import all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.product_games import is_product_game
 from kpp.typing import AnyArray
 
 _INDICES = ("SII", "STII")
@@ -73,18 +70,12 @@ def interaction_values(
     _check_index(index)
     check_batch_size(batch_size)
     game = read_game(value_function, function, x, groups)
-    chosen = choose_for_game(game, method)
-    reduce = _FROM_TABLE[index]
-    if not is_product_game(value_function, function):
-        results, num_draw_axes = enumerate_values(reduce, game)
-        return game.arrange(results, num_draw_axes, num_player_axes=2)
-    options: dict[str, Any] = {"players": game.players, "batch_size": batch_size}
-    if chosen == "enumeration":
-        values = enumerate_products(reduce, value_function, function, game.x, **options)
-    else:
-        values = quadrature_interactions(value_function, function, game.x, taylor=index == "STII", **options)
-        values = _add_diagonal(values, game) if index == "STII" else values
-    return game.restore(values, len(function.batch_shape), num_player_axes=2)
+
+    def by_quadrature(*arguments: Any, **options: Any) -> Array:
+        values = quadrature_interactions(*arguments, taylor=index == "STII", **options)
+        return _add_diagonal(values, game) if index == "STII" else values
+
+    return solve_exactly(game, choose_for_game(game, method), batch_size, _FROM_TABLE[index], by_quadrature, 2)
 
 
 def interactions_from_table(values: Float[AnyArray, "c *rest"], *, index: str = "SII") -> Float[Array, "g g *rest"]:
@@ -145,16 +136,8 @@ def _weights_by_size(num_players: int, index: str) -> Float[np.ndarray, " sizes"
     return 2.0 / (num_players * comb(num_players - 1, sizes))  # Sundararajan, Dhamdhere and Agarwal (2020)
 
 
-def _sii_from_table(values: Float[Array, "c *rest"]) -> Float[Array, "g g *rest"]:
-    return interactions_from_table(values)
-
-
-def _stii_from_table(values: Float[Array, "c *rest"]) -> Float[Array, "g g *rest"]:
-    return interactions_from_table(values, index="STII")
-
-
 # Defined at module level, so that JAX finds their compiled versions again.
-_FROM_TABLE: dict[str, Callable[[Array], Array]] = {"SII": _sii_from_table, "STII": _stii_from_table}
+_FROM_TABLE = {index: functools.partial(interactions_from_table, index=index) for index in _INDICES}
 
 
 def _add_diagonal(values: Float[Array, "*draws p g g *outputs"], game: Game) -> Float[Array, "..."]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import count, one_of
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.enumeration import enumerate_products, enumerate_values
+from kpp.games.estimators.enumeration import Reduction, enumerate_products, enumerate_values
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.quadratures.nodes import num_nodes
 from kpp.games.estimators.quadratures.quadrature import quadrature_shapley
@@ -81,20 +82,28 @@ def choose_for_game(game: Game, method: str) -> Literal["quadrature", "enumerati
     )
 
 
-def solve_exactly(game: Game, method: str, batch_size: int | None = None) -> Float[Array, "*draws p g *outputs"]:
+def solve_exactly(
+    game: Game,
+    method: str,
+    batch_size: int | None = None,
+    reduce: Reduction = shapley_values_from_table,
+    by_quadrature: Callable[..., Array] = quadrature_shapley,
+    num_player_axes: int = 1,
+) -> Float[Array, "..."]:
     """Compute Shapley values (p, g), led by draws, with the outputs last, by the method that `choose_method` chose.
 
-    `batch_size` is the number of references that are worked on at once.
+    `batch_size` is the number of references that are worked on at once. Other values, with one or more axes of players,
+    come from the reduction of a table of values, and from a quadrature.
     """
     value_function, function = game.value_function, game.function
     if not is_product_game(value_function, function):
-        return game.arrange(*enumerate_values(shapley_values_from_table, game))
+        return game.arrange(*enumerate_values(reduce, game), num_player_axes)
     options: dict[str, Any] = {"players": game.players, "batch_size": batch_size}
     if method == "quadrature":
-        values = quadrature_shapley(value_function, function, game.x, **options)
+        values = by_quadrature(value_function, function, game.x, **options)
     else:
-        values = enumerate_products(shapley_values_from_table, value_function, function, game.x, **options)
-    return game.restore(values, len(function.batch_shape))
+        values = enumerate_products(reduce, value_function, function, game.x, **options)
+    return game.restore(values, len(function.batch_shape), num_player_axes)
 
 
 def check_batch_size(batch_size: int | None) -> None:

@@ -80,10 +80,6 @@ class Players:
         parts = [jnp.prod(factors[np.array([self.groups[k] for k in players])], axis=1) for players in sizes.values()]
         return jnp.concatenate(parts)[np.argsort(np.concatenate(list(sizes.values())))]
 
-    def multiply_null_factors(self, factors: Float[Array, "d *rest"]) -> Float[Array, "*rest"]:
-        """Multiply the factors of the features that belong to no player; 1 if there are none."""
-        return jnp.prod(factors[np.flatnonzero(self.membership < 0)], axis=0)
-
     def keep(self, mask: Bool[np.ndarray, " g"]) -> Players:
         """Return the players for which a mask is True; the features of the others belong to no player."""
         kept = np.flatnonzero(mask)

@@ -34,7 +34,6 @@ class Baseline(AbstractProductValueFunction):
         return product_values(self, function, x, jnp.asarray(coalitions))
 
     def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
-        """Return the value of the empty coalition."""
         return _sum_coefficients(function)
 
     def references(self, num_features: int) -> Float[Array, "m d"]:

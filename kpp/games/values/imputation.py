@@ -125,12 +125,8 @@ def _mean_in_rkhs(function: RKHSFunction, rows: Float[Array, "m d"]) -> 'Float[A
 def predict_groups(function: PointFunction, rows: Float[AnyArray, "k m d"]) -> tuple[AnyArray, int]:
     """Predict k groups of m rows; a plain function is called in chunks of few sizes.
 
-    Returns:
-        The predictions, (k, m), led by draws, with the outputs last, and the axis of the groups. They are a NumPy array
-        if a plain function predicts rows that are known.
-
-    Raises:
-        ValueError: If the function does not return one finite prediction per row.
+    The predictions are (k, m), led by draws, with the outputs last, and come with the axis of the groups. They are a
+    NumPy array if a plain function predicts rows that are known.
     """
     groups, size, num_features = rows.shape
     flat = _library(rows).asarray(rows).reshape(-1, num_features)

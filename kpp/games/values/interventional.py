@@ -13,7 +13,7 @@ from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
-from kpp.games.values.imputation import AbstractImputation, imputed_values
+from kpp.games.values.imputation import AbstractImputation, equal_weights, imputed_values
 from kpp.games.values.product_games import example_functions, has_product_terms, product_values
 from kpp.kernels import AbstractProductKernel
 from kpp.typing import AnyArray, PointFunction, Points, RngKey
@@ -42,9 +42,7 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
         return imputed_values(self, function, x, coalitions)
 
     def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m"]:
-        """Return 1/m for every coalition, point and background point."""
-        num_background = self.background.shape[0]
-        return jnp.full((coalitions.shape[0], x.shape[0], num_background), 1 / num_background, dtype=x.dtype)
+        return equal_weights(x, coalitions, self.background.shape[0])
 
     def references(self, num_features: int) -> Float[Array, "m d"]:
         """Return the background."""

@@ -74,7 +74,6 @@ class MaskedRegression(AbstractWeighted):
         return median_kernel(jnp.asarray(self.background)) if self.kernel is None else self.kernel
 
     def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:
-        """Return a function from the mask of a coalition to the weights of the background points."""
         background = jnp.asarray(self.background)
         points = background if x is None else x
         masks = self.masks()

@@ -15,6 +15,7 @@ from typing import TypeGuard
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
@@ -63,7 +64,7 @@ def weigh_null_players(
     """Return the function's coefficients times the kernel factors of null players, which are equal for all x."""
     if sum(map(len, players.groups)) == players.num_features:
         return function.coefficients
-    factors = players.multiply_null_factors(term.factors(x[:1], function.points)[:, 0])
+    factors = term.factors(x[:1], function.points)[np.flatnonzero(players.membership < 0), 0].prod(axis=0)
     return function.coefficients * factors.reshape(-1, *[1 for _ in function.output_shape])
 
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel
+from kpp.kernels.base import AbstractBatchKernel, AbstractKernel
 from kpp.kernels.checks import example_points
 from kpp.kernels.pairs.oriented import Oriented, orient, stack_items
 from kpp.kernels.parts import as_kernel
@@ -27,7 +27,7 @@ from kpp.kernels.points.stationary import RBF
 from kpp.typing import AnyArray, Coefficients, OutputValues, Points, RngKey
 
 
-class AbstractPreferenceKernel(AbstractKernel):
+class AbstractPreferenceKernel(AbstractBatchKernel):
     """A kernel on pairs of items that changes its sign exactly when the items of one pair are exchanged.
 
     Law: ``k(p, q) == -k(p[:, ::-1], q)``, and 0 for a pair of an item with itself. Points are pairs of any items that
@@ -47,11 +47,6 @@ class AbstractPreferenceKernel(AbstractKernel):
     def _couples(self, pairs: Points) -> Any:
         """Return the two points of the inner kernel that belong to each pair, in arrays that lead with (m, 2)."""
         return pairs
-
-    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel at two pairs, usually arrays (2, d)."""
-        first, second = (jax.tree.map(lambda leaf: leaf[None], pair) for pair in (x1, x2))
-        return self(first, second)[0, 0]
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of m1 and m2 pairs, usually arrays (m1, 2, d) and (m2, 2, d)."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel
+from kpp.kernels.base import AbstractBatchKernel, AbstractKernel
 from kpp.kernels.pairs.oriented import check_pairs
 from kpp.kernels.pairs.preference import AbstractPreferenceKernel, example_pairs
 from kpp.kernels.parts import as_kernel, features_of_product
@@ -19,7 +19,7 @@ from kpp.kernels.points.stationary import RBF, Matern32
 from kpp.typing import Points, RngKey
 
 
-class PairProduct(AbstractKernel):
+class PairProduct(AbstractBatchKernel):
     r"""The tensor product of two kernels, as a kernel on ordered pairs, for functions of two items without symmetry.
 
     .. math:: \kappa((a, b), (c, d)) = k_1(a, c)\, k_2(b, d)
@@ -33,11 +33,6 @@ class PairProduct(AbstractKernel):
     second: AbstractKernel | None = eqx.field(
         converter=lambda kernel: None if kernel is None else as_kernel(kernel, "second"), default=None
     )
-
-    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel at two pairs, usually arrays (2, d)."""
-        first, second = (jax.tree.map(lambda leaf: leaf[None], pair) for pair in (x1, x2))
-        return self(first, second)[0, 0]
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of m1 and m2 pairs, usually arrays (m1, 2, d) and (m2, 2, d)."""

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.foundation.validation import is_concrete
-from kpp.kernels.base import AbstractKernel
+from kpp.kernels.base import AbstractBatchKernel, AbstractKernel
 from kpp.kernels.checks import example_points
 from kpp.kernels.parts import as_kernel
 from kpp.kernels.points.stationary import RBF
@@ -51,7 +51,7 @@ class PaddedBags(NamedTuple):
         return PaddedBags(jnp.asarray(np.stack(points, axis=1)), jnp.asarray(np.stack(lengths, axis=1)))
 
 
-class BagMean(AbstractKernel):
+class BagMean(AbstractBatchKernel):
     r"""The mean of a kernel over the points of two bags.
 
     .. math:: k_B(A, C) = \frac{1}{|A| |C|} \sum_{a \in A} \sum_{c \in C} k(a, c) = \langle \hat\mu_A, \hat\mu_C \rangle
@@ -68,11 +68,6 @@ class BagMean(AbstractKernel):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-
-    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel at two bags, tuples of points (L, d) and a length."""
-        first, second = (jax.tree.map(lambda leaf: leaf[None], bag) for bag in (x1, x2))
-        return self(first, second)[0, 0]
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every two of n1 and n2 bags, tuples of points (n, L, d) and lengths (n,)."""

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
+from kpp.kernels.base import AbstractKernel, AbstractScaledProduct
 from kpp.kernels.checks import check_points
-from kpp.kernels.parameters import check_in_unit_interval, check_non_negative, parameter, per_feature, scalar
+from kpp.kernels.parameters import check_in_unit_interval, check_non_negative, parameter, per_feature
 from kpp.typing import Leaf, RngKey
 
 
-class Categorical(AbstractProductKernel):
+class Categorical(AbstractScaledProduct):
     r"""A kernel for features that are categories, coded as integers in columns of floats; a product kernel.
 
     .. math:: k(x, x') = \sigma^2 \prod_j \big(\rho_j + (1 - \rho_j)\, 1\{x_j = x'_j\}\big)
@@ -38,14 +38,6 @@ class Categorical(AbstractProductKernel):
         check_in_unit_interval(self.correlation, "correlation")
         check_non_negative(self.variance, "variance")
 
-    @property
-    def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance")
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
-
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return 1 where the codes agree and :math:`\rho_j` elsewhere, for two points of shape (d,)."""
         correlation = per_feature(self.correlation, "correlation", check_points(self, x1, x2))
@@ -54,9 +46,6 @@ class Categorical(AbstractProductKernel):
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
         """Return no feature: codes are only compared for equality."""
         return frozenset()
-
-    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        return split_variance(self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

@@ -105,7 +105,6 @@ class DeepKernel(AbstractKernel):
         return self.kernel.diagonal(self.features(x))
 
     def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
-        """Evaluate a function spanned by sections, on features."""
         return self.kernel.combine_sections(self.features(x), self.features(points), coefficients)
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
@@ -113,7 +112,6 @@ class DeepKernel(AbstractKernel):
         return frozenset(features)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the scale of the kernel on features, and the kernel with what is left."""
         scale, kernel = self.kernel.split_scale()
         return scale, DeepKernel(kernel, self.feature_map)
 

@@ -12,13 +12,13 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.supports import is_prior
 from kpp.foundation.validation import count
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel, split_variance
+from kpp.kernels.base import AbstractKernel, AbstractProductKernel, AbstractScaledProduct, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar
 from kpp.typing import Leaf, Points, RngKey
 
 
-class Constant(AbstractProductKernel):
+class Constant(AbstractScaledProduct):
     r"""The constant kernel: functions that are constant, with an unknown level; ``kernel + number`` adds one.
 
     .. math:: k(x, x') = \sigma^2
@@ -34,20 +34,10 @@ class Constant(AbstractProductKernel):
     def __check_init__(self) -> None:
         check_non_negative(self.variance, "variance")
 
-    @property
-    def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance")
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
-
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Return the variance."""
         return scalar(self.variance, "variance")
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
-        """Return ones, for two points of shape (d,)."""
         check_points(self, x1, x2)
         return jnp.ones_like(x1)
 
@@ -60,9 +50,6 @@ class Constant(AbstractProductKernel):
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
         """Return no feature: the kernel reads none."""
         return frozenset()
-
-    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        return split_variance(self)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

@@ -70,7 +70,6 @@ class NuclearDominant(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        """The squared variance of the base."""
         return jnp.asarray(self.base.split_scale()[0]) ** 2
 
     @property
@@ -136,7 +135,6 @@ class NuclearDominant(AbstractProductKernel):
         return self.scale * jnp.prod(2 * jnp.pi / jnp.sqrt(decay * (decay + 4 * rate)))
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        """Return the squared variance of the base and the kernel of a base of variance 1."""
         variance, base = self.base.split_scale()
         return variance**2, NuclearDominant(base, self.width)
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.foundation.validation import one_of
-from kpp.kernels.base import AbstractKernel
+from kpp.kernels.base import AbstractBatchKernel, AbstractKernel
 from kpp.kernels.checks import check_matrices, example_points
 from kpp.kernels.parameters import check_non_negative, parameter, point_rows
 from kpp.kernels.parts import as_kernel
@@ -47,11 +47,7 @@ class Unprojected(eqx.Module):
     points: Any
 
 
-def _is_none(value: Leaf) -> bool:
-    return value is None
-
-
-class Projected(AbstractKernel):
+class Projected(AbstractBatchKernel):
     r"""The kernel of functions minus their conditional expectation, which is estimated from a sample.
 
     .. math::
@@ -111,11 +107,6 @@ class Projected(AbstractKernel):
             raise ValueError("`form` must be 'general' where `kernel` is itself Projected, got 'product'")
         check_non_negative(self.regularization, "regularization")
 
-    def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,), each of which may be `Unprojected`."""
-        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
-        return self(first, second)[0, 0]
-
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of points (n1, d) and (n2, d), each batch possibly `Unprojected`."""
         expectation = self._expectation()
@@ -144,7 +135,8 @@ class Projected(AbstractKernel):
         """
         if self.landmarks is None:
             return self
-        return eqx.tree_at(lambda kernel: kernel.moments, self, self._expectation().moments(), is_leaf=_is_none)
+        moments = self._expectation().moments()
+        return eqx.tree_at(lambda kernel: kernel.moments, self, moments, is_leaf=lambda leaf: leaf is None)
 
     def conditional_expectation(self, condition: Numbers, values: Numbers) -> Float[Array, "p *outputs"]:
         r"""Estimate :math:`E[h(X) \mid C = c]` as the kernel does, from the values of h at the points of the sample.

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import is_concrete
-from kpp.kernels.base import AbstractKernel, AbstractProductKernel, as_mask, split_variance
+from kpp.kernels.base import AbstractKernel, AbstractScaledProduct, as_mask, split_variance
 from kpp.kernels.checks import check_matrices, check_points, example_points
 from kpp.kernels.parameters import check_non_negative, check_positive, parameter, per_feature, scalar, show
 from kpp.kernels.points.distances import gram_distances, matern_12, matern_32, matern_52, squared_distances
@@ -80,7 +80,7 @@ class AbstractStationary(AbstractKernel):
         yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0])), x  # type: ignore[call-arg]
 
 
-class RBF(AbstractStationary, AbstractProductKernel):
+class RBF(AbstractStationary, AbstractScaledProduct):
     r"""The squared-exponential or Gaussian kernel, a product kernel.
 
     .. math:: k(x, x') = \sigma^2 \exp\Big(-\tfrac12 \sum_j (x_j - x'_j)^2 / \ell_j^2\Big)
@@ -98,16 +98,7 @@ class RBF(AbstractStationary, AbstractProductKernel):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`e^{-r^2/2}`."""
         return jnp.exp(-0.5 * squared_distance)
-
-    @property
-    def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance")
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         r"""Return :math:`\exp(-(x_j - x'_j)^2 / (2 \ell_j^2))` for two points of shape (d,)."""
@@ -142,7 +133,6 @@ class Matern12(AbstractStationary):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`e^{-r}`."""
         return matern_12(squared_distance)
 
     def _smooth(self) -> bool:
@@ -168,7 +158,6 @@ class Matern32(AbstractStationary):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`(1 + \sqrt3\, r) e^{-\sqrt3\, r}`."""
         return matern_32(3 * squared_distance)
 
 
@@ -194,7 +183,6 @@ class Matern52(AbstractStationary):
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`(1 + \sqrt5\, r + \tfrac53 r^2) e^{-\sqrt5\, r}`."""
         return matern_52(5 * squared_distance)
 
 
@@ -222,12 +210,11 @@ class RationalQuadratic(AbstractStationary):
         check_positive(self.alpha, "alpha", infinity_allowed=False)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
-        r"""Return :math:`(1 + r^2 / (2 \alpha))^{-\alpha}`."""
         alpha = scalar(self.alpha, "alpha")
         return jnp.exp(-alpha * jnp.log1p(squared_distance / (2 * alpha)))  # a power of 1 + small would lose digits
 
 
-class Periodic(AbstractProductKernel):
+class Periodic(AbstractScaledProduct):
     r"""The periodic kernel: functions that repeat in each feature, a product kernel.
 
     .. math:: k(x, x') = \sigma^2 \exp\Big(-2 \sum_j \sin^2\big(\pi (x_j - x'_j) / p_j\big) / \ell_j^2\Big)
@@ -254,14 +241,6 @@ class Periodic(AbstractProductKernel):
         check_positive(self.period, "period")
         check_non_negative(self.variance, "variance")
 
-    @property
-    def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance")
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
-
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
         return self.scale * jnp.exp(jnp.sum(self._exponents(x1, x2)))
 
@@ -286,9 +265,6 @@ class Periodic(AbstractProductKernel):
         """Return the kernel of variance 1 with an infinite lengthscale for the features that are left out."""
         lengthscale = lengthscale_where(mask, self.lengthscale)
         return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
-
-    def split_scale(self) -> tuple[Leaf, AbstractKernel]:
-        return split_variance(self)
 
     def _exponents(self, x1: Array, x2: Array) -> Float[Array, " d"]:
         d = check_points(self, x1, x2)

@@ -248,15 +248,11 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         return self._system(kernel.gram(self.seen(data["x"]))).solve(self._deviations(data))
 
     def condition_parts(self, data: Data, coefficients: Float[Array, " n"]) -> ConditionParts:
-        """Return what `condition_errors` needs of the kernels, for the function with these coefficients."""
+        """Return what the errors of `condition_regression` need of the kernels, for a function with coefficients."""
         regression, kernel = self.condition_regression(data), self.averaged_kernel()
         if self.form == "product":
             return regression.section_parts(kernel + 1.0, data["x"], coefficients)
         return ConditionParts(kernel.combine_sections(data["sample"], data["x"], coefficients))
-
-    def condition_errors(self, data: Data, parts: ConditionParts) -> Float[Array, " m"]:
-        """Return the residuals of a function from its conditional expectation, row by row."""
-        return self.condition_regression(data).errors(parts)
 
     def matrices(self, data: Data) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
         """Return the kernel matrix between predictions at the points and the fit to them, and the matrix of the fit."""
@@ -303,9 +299,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         return HeldOutTargets(ridge * solved, weights, -ridge * inverse * left[None, :]), y - left
 
 
-@eqx.filter_jit
-def _matrices(model: ColliderRidge, data: Data) -> tuple[Array, Array]:
-    return model.matrices(data)
+_matrices = eqx.filter_jit(ColliderRidge.matrices)
+_condition_parts = eqx.filter_jit(ColliderRidge.condition_parts)
 
 
 @eqx.filter_jit
@@ -319,16 +314,11 @@ def _loo_squared_error(model: ColliderRidge, data: Data, matrices: tuple[Array, 
     return jnp.mean(model.loo_residuals(data, matrices) ** 2)
 
 
-@eqx.filter_jit
-def _condition_parts(model: ColliderRidge, data: Data, coefficients: Array) -> ConditionParts:
-    return model.condition_parts(data, coefficients)
-
-
 def _condition_loss(
     model: ColliderRidge, data: Data, coefficients: Array, parts: ConditionParts | None
 ) -> Float[Array, ""]:
     parts = model.condition_parts(data, coefficients) if parts is None else parts
-    return jnp.mean(model.condition_errors(data, parts) ** 2)
+    return jnp.mean(model.condition_regression(data).errors(parts) ** 2)
 
 
 def _read_validation(validation: Any, schema: Schema) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:

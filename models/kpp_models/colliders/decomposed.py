@@ -3,12 +3,11 @@ r"""The kernel of a regression that is the sum of a baseline and a deviation fro
 from __future__ import annotations
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel
-from kpp.kernels.toolkit import Unprojected
+from kpp.kernels.toolkit import AbstractBatchKernel, Unprojected
 from kpp.typing import AnyArray
 
 
@@ -26,7 +25,7 @@ class Sections(eqx.Module):
 Section = AnyArray | Unprojected | Sections
 
 
-class Decomposed(AbstractKernel):
+class Decomposed(AbstractBatchKernel):
     r"""The kernel of :math:`f = f_0 + g` with independent parts.
 
     .. math:: k(x, x') = k_0(x, x') + k_g(x, x')
@@ -39,26 +38,18 @@ class Decomposed(AbstractKernel):
     baseline: AbstractKernel
     deviation: AbstractKernel
 
-    def evaluate(self, x1: Section, x2: Section) -> Float[Array, ""]:
-        """Evaluate the kernel at two points."""
-        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
-        return self(first, second)[0, 0]
-
     def __call__(self, x1: Section, x2: Section) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of two batches of points."""
         first, second = _as_sections(x1), _as_sections(x2)
         baseline = self.baseline(_bare(first.points), _bare(second.points))
         deviation = self.deviation(first.points, second.points)
         return _scaled(baseline, first, second, 0) + _scaled(deviation, first, second, 1)
 
     def gram(self, x: Section) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch."""
         sections = _as_sections(x)
         baseline, deviation = self.baseline.gram(_bare(sections.points)), self.deviation.gram(sections.points)
         return _scaled(baseline, sections, sections, 0) + _scaled(deviation, sections, sections, 1)
 
     def diagonal(self, x: Section) -> Float[Array, " n"]:
-        """Evaluate the kernel at each point with itself."""
         sections = _as_sections(x)
         parts = self.baseline.diagonal(_bare(sections.points)), self.deviation.diagonal(sections.points)
         return jnp.sum(sections.weights**2 * jnp.stack(parts, axis=1), axis=1)

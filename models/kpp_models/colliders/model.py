@@ -3,7 +3,7 @@ r"""The shared part of collider regressions: the roles of the columns, the rows,
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from kpp.causal import CausalDAG, collider_partition
 from kpp.data.tables import Schema, read_points
 from kpp.features import landmarks as choose_landmarks
-from kpp.foundation.validation import as_targets, check_same_rows, count, warn_if_float32
+from kpp.foundation.validation import as_targets, check_same_rows, count, one_of, warn_if_float32
 from kpp.gp.toolkit import check_categories, check_kernel_fits
 from kpp.inference import AbstractModel, Data
 from kpp.kernels import AbstractKernel, Projected, check_non_negative, resolve_features
@@ -33,17 +33,6 @@ _MAX_HERDED = 5000  # the number of rows from which landmarks are chosen
 def feature_field(name: str, **options: Any) -> Any:
     """Return a static Equinox field that holds columns, by position or by name, possibly empty."""
     return eqx.field(static=True, converter=lambda value: _as_features(value, name), **options)
-
-
-def _as_word(name: str, words: Sequence[str]) -> Callable[[object], str]:
-    """Return the converter of a field that holds one of the given words."""
-
-    def convert(value: object) -> str:
-        if value not in words:
-            raise ValueError(f"`{name}` must be one of {tuple(words)}, got {value!r}")
-        return str(value)
-
-    return convert
 
 
 def _as_features(features: object, name: str) -> tuple[int | str, ...]:
@@ -77,10 +66,8 @@ class AbstractColliderModel(_Fields, AbstractModel):
     entries of each subclass.
     """
 
-    projection: str = eqx.field(
-        static=True, converter=_as_word("projection", PROJECTIONS), default="space", kw_only=True
-    )
-    form: str = eqx.field(static=True, converter=_as_word("form", FORMS), default="product", kw_only=True)
+    projection: str = eqx.field(static=True, default="space", kw_only=True)
+    form: str = eqx.field(static=True, default="product", kw_only=True)
     baseline_kernel: AbstractKernel | None = eqx.field(default=None, kw_only=True)
     num_landmarks: int | None = eqx.field(static=True, default=None, kw_only=True)
 
@@ -126,6 +113,8 @@ class AbstractColliderModel(_Fields, AbstractModel):
 
     def check_parts(self) -> None:
         """Raise ValueError if the parts do not fit each other; subclasses call it in `__check_init__`."""
+        one_of(self.projection, "projection", PROJECTIONS)
+        one_of(self.form, "form", FORMS)
         features = self.children + self.condition
         if not self.children or len(set(features)) < len(features):
             raise ValueError(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel, Projected
-from kpp.kernels.toolkit import Unprojected
+from kpp.kernels.toolkit import AbstractBatchKernel, Unprojected
 from kpp.linalg import DenseRidge
 from kpp.typing import AnyArray
 
 Section = AnyArray | Unprojected
 
 
-class Reconditioned(AbstractKernel):
+class Reconditioned(AbstractBatchKernel):
     r"""The kernel of :math:`P' g`, where :math:`P'` projects onto the functions that obey a constraint with parents.
 
     .. math:: P' g(x) = g(x) - \hat E[g(X) \mid C = c] + \hat E[g(X) \mid X_3 = x_3], \qquad
@@ -33,22 +32,14 @@ class Reconditioned(AbstractKernel):
     projected: Projected
     parent_kernel: AbstractKernel
 
-    def evaluate(self, x1: Section, x2: Section) -> Float[Array, ""]:
-        """Evaluate the kernel at two points, each of which may be `Unprojected`."""
-        first, second = (jax.tree.map(lambda leaf: leaf[None], point) for point in (x1, x2))
-        return self(first, second)[0, 0]
-
     def __call__(self, x1: Section, x2: Section) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every pair of two batches of points, each possibly `Unprojected`."""
         return self._inner(x1, self._weights(x1), x2, self._weights(x2))
 
     def gram(self, x: Section) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of points of one batch."""
         weights = self._weights(x)
         return self._inner(x, weights, x, weights)
 
     def diagonal(self, x: Section) -> Float[Array, " n"]:
-        """Evaluate the kernel at each point with itself."""
         weights, values = self._weights(x), self.projected.diagonal(x)
         if weights is None:
             return values

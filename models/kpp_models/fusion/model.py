@@ -190,7 +190,6 @@ class AbstractEffectModel(AbstractChainModel):
             numpyro.sample(f"links.{number}.embedding", law, obs=coordinates)
 
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the leave-one-out log density of every target given the others; see `AbstractModel`."""
         model = self._at(sample)
         gram = model._target_gram(data["mediators"])
         covariance = linalg.add_diagonal(gram, model.noise_variance)
@@ -220,7 +219,6 @@ class AbstractEffectModel(AbstractChainModel):
         return draw_gaussian(rng_key, found["mean"], found["latent_covariance"], scale)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw new targets at the outcomes of the observed targets; see `AbstractModel.replicate`."""
         model = self._at(sample)
         gram = model._target_gram(data["mediators"])
         factor = linalg.cholesky(linalg.add_diagonal(gram, model.noise_variance), what="the covariance matrix of `y`")
@@ -230,7 +228,6 @@ class AbstractEffectModel(AbstractChainModel):
         return {"y": draw_gaussian(rng_key, mean, covariance, jnp.mean(jnp.diagonal(gram)))}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Return the mean of the effect as a function of the treatment; see `AbstractModel.function_draw`."""
         model = self._at(sample)
         effect = model._effect(data)
         rows, _, _ = effect.intervention.sections()
@@ -238,7 +235,6 @@ class AbstractEffectModel(AbstractChainModel):
         return RKHSFunction(kernel, effect.intervention.treatment, rows.T @ effect.coefficients, model.mean)
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the embeddings' observations."""
         numbers = range(len(self.links))
         return {f"links.{number}.embedding": (f"row_{number}", f"coordinate_{number}") for number in numbers}
 

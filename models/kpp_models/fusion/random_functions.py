@@ -106,17 +106,9 @@ class RandomFunction(eqx.Module):
 
         .. math:: v = a (a K + \sigma^2 I)^{-1} t, \qquad c = a, \qquad A = a^2 (a K + \sigma^2 I)^{-1}
 
-        Args:
-            space: The space of the points.
-            level: The level of the prior's kernel.
-            points: P, (n, d).
-            targets: t, (n,), minus their prior mean.
-            noise_variance: :math:`\sigma^2`.
-            amplitude: a, which multiplies the kernel.
-            uncertain: Whether to use the posterior covariance; otherwise the function is known to be its mean.
-
-        Returns:
-            The function, with one part for the data and a part 0 for the interaction.
+        The points are P, and the targets t are minus their prior mean; a is the amplitude, which multiplies the kernel
+        of a level. There is one part for the data and a part 0 for the interaction. Unless it is `uncertain`, the
+        function is known to be its mean.
         """
         count = points.shape[0]
         gram = amplitude * space.level_kernel(level).gram(points)
@@ -205,15 +197,8 @@ def inner_product(function: RandomFunction, embedding: RandomEmbedding, interven
 
     Q, S and :math:`s_P` are inner products of sections at (U, P), with the function's kernel at (U, U), and with r at
     (P, P). Only moments and the independence of function and embedding are used: the results are exact, but for the
-    1e-10 of its mean diagonal that R gets where distinct outcomes are so close that it is numerically singular.
-
-    Args:
-        function: f, of the outcome.
-        embedding: :math:`\mu`.
-        intervention: The elements of the link's treatments.
-
-    Returns:
-        The effect; its parts are the part of the link, the parts of the function, and the part of all interactions.
+    1e-10 of its mean diagonal that R gets where distinct outcomes are so close that it is numerically singular. The
+    parts of the effect are the part of the link, the parts of the function, and the part of all interactions.
 
     References:
         Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021,

@@ -126,7 +126,6 @@ class SamplingEffect(AbstractChainModel):
     def prepare(
         self, x: object, y: Numbers, *, mediators: Numbers | None = None
     ) -> tuple[SamplingEffect, dict[str, Any], Schema]:
-        """Read the data; see `AbstractEffectModel.prepare`."""
         model, data, chain = self._read(x, y, mediators, bayesian=False)
         if self.function_kernel is not None:
             kernel = resolve_features(self.function_kernel, chain[-1].outcome_schema.feature_names)
@@ -150,7 +149,6 @@ class SamplingEffect(AbstractChainModel):
                 numpyro.sample(f"links.{number}.{name}", law, obs=outputs - jnp.mean(outputs, axis=0, keepdims=True))
 
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the leave-one-out log density of every target given the others; see `AbstractModel`."""
         return self._at(sample)._targets.log_likelihood({}, _target_data(data))
 
     def predictive(
@@ -186,7 +184,6 @@ class SamplingEffect(AbstractChainModel):
         return draw_gaussian(rng_key, found["mean"], found["latent_covariance"], jnp.mean(found["latent_variance"]))
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw new targets at the outcomes of the observed targets; see `AbstractModel.replicate`."""
         return {"y": self._at(sample)._targets.draw_predictive(rng_key, {}, _target_data(data), data["mediators"])}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
@@ -196,7 +193,6 @@ class SamplingEffect(AbstractChainModel):
         )
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the observations in the links."""
         names = [(number, name) for number in range(len(self.links)) for name in ("outcome", "adjusting")]
         return {f"links.{number}.{name}": (f"row_{number}", f"{name}_{number}") for number, name in names}
 

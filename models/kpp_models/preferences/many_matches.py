@@ -168,7 +168,6 @@ class AbstractPreferenceMachine(AbstractModel):
         """Draw `observations` of as many matches of each pair, given g."""
 
     def read_points(self, x: Any, schema: Schema | None) -> Any:
-        """Read pairs to predict at; see `AbstractModel.read_points`."""
         return read_pairs(x, schema)
 
     def numpyro_model(
@@ -196,7 +195,6 @@ class AbstractPreferenceMachine(AbstractModel):
         return ItemFunction(self.kernel, *(data[name] for name in names))
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Return the fit, a function of the RKHS."""
         return self.item_function(data).function()
 
     def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
@@ -212,7 +210,6 @@ class AbstractPreferenceMachine(AbstractModel):
         return jax.random.bernoulli(rng_key, chance).astype(chance.dtype)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw the outcomes of as many matches as observed; see `AbstractModel.replicate`."""
         function = self.item_function(data)
         return {"y": self.draw_outcomes(rng_key, data["trials"], function(function.points))}
 
@@ -275,7 +272,6 @@ class PreferenceRidge(AbstractPreferenceMachine):
         yield cls(GeneralizedPreferential(RBF(0.8) + 0.5), regularization=0.02), pairs, y
 
     def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
-        """Solve one linear system."""
         root = jnp.sqrt(matches.counts)
         solution = solver.solve(root, root * self.observations(matches), _RESIDUAL)
         return root * solution / solver.ridge
@@ -306,7 +302,6 @@ class PreferenceRidge(AbstractPreferenceMachine):
         return normal_log_density(residuals, jnp.zeros_like(g), jnp.mean(trials * residuals**2) / trials)
 
     def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
-        """Draw mean outcomes of wins and losses."""
         wins = jax.random.binomial(rng_key, trials, self.probability(g), dtype=g.dtype)
         return 2 * wins / trials - 1
 
@@ -388,7 +383,6 @@ class PreferenceLogistic(AbstractPreferenceMachine):
         return BinomialLikelihood(y, trials).log_density(g)
 
     def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
-        """Draw numbers of wins."""
         return jax.random.binomial(rng_key, trials, self.probability(g), dtype=g.dtype)
 
 

@@ -107,16 +107,13 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """(3,)."""
         return (3,)
 
     @property
     def support(self) -> Any:
-        """Three numbers of at least 0."""
         return constraints.independent(constraints.nonnegative, 1)
 
     def log_density(self, f: Float[AnyArray, "*m"]) -> Float[Array, "*m"]:
-        """Return the log probability of the counts of every pair."""
         wins, ties, losses = self._split()
         width, link = self.outcomes.width, self.outcomes.link
         total = wins * _log_win(link, f - width) + losses * _log_win(link, -f - width)
@@ -125,7 +122,6 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         return total + _log_ways(wins, ties, losses)
 
     def derivatives(self, f: Float[AnyArray, " m"]) -> Derivatives:
-        """Return the derivatives of the log probabilities with respect to the latent preferences."""
         wins, ties, losses = self._split()
         width, link = self.outcomes.width, self.outcomes.link
         counts, parts = [wins, losses], [derivatives(link, jnp.ones_like(f), f - width)]
@@ -142,11 +138,9 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         return counts[:, 0] + 0.5 * counts[:, 1]
 
     def draw_observed(self, rng_key: Array, f: Float[AnyArray, " m"]) -> Float[Array, "m 3"]:
-        """Draw the counts of as many matches of each pair as observed."""
         return self.outcomes.draw(rng_key, f, self.trials)
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
-        """Return the probabilities of outcomes; see `Outcomes.predict`."""
         return self.outcomes.predict(mean, variance)
 
     def expected_log_density(self, mean: Float[AnyArray, " m"], variance: Float[AnyArray, " m"]) -> Float[Array, " m"]:

@@ -154,7 +154,6 @@ class AbstractPreferenceModel(AbstractGPModel):
         return model, data, matches.schema
 
     def read_points(self, x: Any, schema: Schema | None) -> Any:
-        """Read pairs to predict at; see `AbstractModel.read_points`."""
         return read_pairs(x, schema)
 
     def numpyro_model(self, x: Any, trials: Any, inducing: Any, y: Any = None) -> None:
@@ -180,7 +179,6 @@ class AbstractPreferenceModel(AbstractGPModel):
         return super().predictive(sample, data, x, covariance=covariance)
 
     def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Any) -> Float[Array, " p"]:
-        """Draw g at p pairs jointly; see `AbstractGPModel.draw_latent`."""
         check_same_items(x, data["x"])
         return super().draw_latent(rng_key, sample, data, x)
 
@@ -194,13 +192,11 @@ class AbstractPreferenceModel(AbstractGPModel):
         return self.at(sample).outcomes.score(g)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw the counts of as many matches as observed, each pair independently; see `AbstractModel.replicate`."""
         latent = self.posterior(sample, data).moments(data["x"])
         law = LatentObservations(self.at(sample)._likelihood(data), latent.mean, latent.variance)
         return {"y": law.sample(rng_key)}
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the counts and of the whitened latent preferences."""
         return {"y": ("instance", "outcome"), WHITENED: ("coordinate",), INDUCING: ("coordinate",)}
 
     @property
@@ -229,7 +225,6 @@ class PreferenceGP(AbstractPreferenceModel):
 
     @property
     def pair_kernel(self) -> AbstractKernel:
-        """The kernel itself."""
         return self.kernel
 
     @classmethod
@@ -258,7 +253,6 @@ class GPGP(AbstractPreferenceModel):
 
     @property
     def pair_kernel(self) -> AbstractKernel:
-        """`GeneralizedPreferential` of the kernel on items."""
         return GeneralizedPreferential(self.kernel)
 
     @classmethod
@@ -285,7 +279,6 @@ class PGP(AbstractPreferenceModel):
 
     @property
     def pair_kernel(self) -> AbstractKernel:
-        """`Preferential` of the kernel on items."""
         return Preferential(self.kernel)
 
     @classmethod

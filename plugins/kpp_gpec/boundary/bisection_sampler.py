@@ -35,13 +35,11 @@ class BisectionSampler(AbstractBoundarySampler):
     randomly mixed features are tried too.
 
     Args:
-        max_points: The largest number of points to return.
-        width: The length of the final segments, in standard deviations of the features.
+        max_points, width, tolerance: As for `AbstractBoundarySampler`.
         seeds: "training" for pairs of rows, "walk" for a walk from a few pairs, or "both".
         num_pairs: The number of pairs of rows, and of proposals of the walk; twice `max_points` by default.
         step: The largest step of the walk, in standard deviations.
         num_rounds: The number of rounds of the walk, over which its proposals are distributed.
-        tolerance: The distance in standard units up to which two points count as one.
 
     References:
         Hill et al. (2023), section 4.2 and appendix D.1, where pairs are bisected to a tolerance on the probability.
@@ -64,7 +62,6 @@ class BisectionSampler(AbstractBoundarySampler):
         count(self.num_rounds, "num_rounds")
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
-        """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
         budget = self.num_pairs or 2 * self.max_points
         check_count(budget, "num_pairs", 2 * z.shape[1])
         inside, outside = two_sides(rng, margin, z)

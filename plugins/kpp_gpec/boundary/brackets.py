@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -40,10 +42,20 @@ class CountedMargin:
         self.count(len(x))
         return values > 0.0
 
-    def count(self, num_points: int) -> None:
-        """Count a call with the given number of points."""
-        self.num_calls += 1
-        self.num_evaluations += num_points
+    def count(self, num_points: int, num_calls: int = 1) -> None:
+        """Count calls with the given number of points each."""
+        self.num_calls += num_calls
+        self.num_evaluations += num_calls * num_points
+
+    def through_jax(self, search: Callable[[Any], Any], rows: Float[AnyArray, "n e"]) -> Float[np.ndarray, "n f"]:
+        """Return what a search by gradients of the margin finds for each row, in chunks."""
+        try:
+            return call_in_chunks(lambda chunk: search(jnp.asarray(chunk, jnp.result_type(float))), rows)[0]
+        except jax.errors.TracerArrayConversionError as error:
+            raise TypeError(
+                "`margin` must be written in JAX, to have a gradient, got a function that needs NumPy arrays; "
+                "BisectionSampler takes any function"
+            ) from error
 
 
 class Brackets(eqx.Module):

@@ -13,15 +13,8 @@ def spread(points: Float[np.ndarray, "n d"], max_points: int, tolerance: float =
 
     The chosen points cover all points evenly: the largest distance of a point to the nearest chosen point is at most
     twice the smallest value for this number of points. The first chosen point is the nearest to the mean. The algorithm
-    stops when all points are within the tolerance of a chosen one, so that duplicates are removed.
-
-    Args:
-        points: The points, (n, d).
-        max_points: The largest number of points to choose.
-        tolerance: The distance up to which two points count as one.
-
-    Returns:
-        The positions of the points chosen, in the order of the points, (k,).
+    stops when all points are within the tolerance of a chosen one, so that duplicates are removed. The positions of the
+    chosen points are in the order of the points.
 
     References:
         Gonzalez (1985), "Clustering to minimize the maximum intercluster distance", Theoretical Computer Science 38.

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from kpp.foundation.validation import count, positive
-from kpp.runtime.batching import call_in_chunks
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.bisection import halve
@@ -40,12 +39,10 @@ class GradientSampler(AbstractBoundarySampler):
     point is returned only if the margin changes its sign there.
 
     Args:
-        max_points: The largest number of points to return.
-        width: The length of the final segments, in standard deviations of the features.
+        max_points, width, tolerance: As for `AbstractBoundarySampler`.
         num_starts: The number of starts; twice `max_points` by default.
         num_steps: The number of steps from each start.
         step: The largest step, in standard deviations.
-        tolerance: The distance in standard units up to which two points count as one.
     """
 
     max_points: int = eqx.field(static=True, default=1000)
@@ -63,7 +60,6 @@ class GradientSampler(AbstractBoundarySampler):
         positive(self.step, "step")
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
-        """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
         check_count(self.num_starts or 2 * self.max_points, "num_starts", 2 * z.shape[1])
         starts = _starts(rng, z, self.num_starts or 2 * self.max_points)
         ends, normals = self._descend(margin, starts, z.max(axis=0) > z.min(axis=0))
@@ -81,15 +77,8 @@ class GradientSampler(AbstractBoundarySampler):
         def descend(z: Float[Array, "k d"]) -> Float[Array, "k e"]:
             return jax.vmap(lambda start: _newton(margin.function, start, is_free, self.num_steps, self.step))(z)
 
-        try:
-            found, _ = call_in_chunks(lambda z: descend(jnp.asarray(z, jnp.result_type(float))), starts)
-        except jax.errors.TracerArrayConversionError as error:
-            raise TypeError(
-                "`margin` must be written in JAX, to have a gradient, got a function that needs NumPy arrays; "
-                "BisectionSampler takes any function"
-            ) from error
-        for _ in range(self.num_steps + 1):
-            margin.count(len(starts))
+        found = margin.through_jax(descend, starts)
+        margin.count(len(starts), self.num_steps + 1)
         ends, normals = np.split(found.astype(float), 2, axis=1)
         return ends, normals
 

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import count
-from kpp.runtime.batching import call_in_chunks
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.bisection import halve
@@ -45,12 +44,10 @@ class PGDSampler(AbstractBoundarySampler):
     certain.
 
     Args:
-        max_points: The largest number of points to return.
-        width: The length of the final segments, in standard deviations of the features.
+        max_points, width, tolerance: As for `AbstractBoundarySampler`.
         num_seeds: The number of initial rows on each side.
         radii: :math:`\epsilon`, in ranges of the features, increasing.
         num_steps: The number of steps of each descent.
-        tolerance: The distance in standard units up to which two points count as one.
 
     References:
         Hill et al. (2023), appendix D.1; Madry et al., "Towards deep learning models resistant to adversarial attacks",
@@ -72,7 +69,6 @@ class PGDSampler(AbstractBoundarySampler):
             raise ValueError(f"`radii` must be positive and increase, got {self.radii}")
 
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
-        """Find segments that the boundary crosses, see `AbstractBoundarySampler.search`."""
         check_count(self.num_seeds, "num_seeds", 2 * z.shape[1])
         seeds, signs = _seeds(rng, margin, z, self.num_seeds)
         adversaries = self._attack(rng, margin, seeds, signs, (z.min(axis=0), z.max(axis=0)))
@@ -100,17 +96,8 @@ class PGDSampler(AbstractBoundarySampler):
         attack = _attack if shared else eqx.filter_jit(lambda *arguments: _smallest(*arguments))
 
         rows = np.concatenate([signs[:, None], seeds, rng.uniform(-1.0, 1.0, size=seeds.shape)], axis=1)
-        try:
-            found, _ = call_in_chunks(
-                lambda chunk: attack(function, jnp.asarray(chunk, dtype), (low, high), radii, self.num_steps), rows
-            )
-        except jax.errors.TracerArrayConversionError as error:
-            raise TypeError(
-                "`margin` must be written in JAX, to have a gradient, got a function that needs NumPy arrays; "
-                "BisectionSampler takes any function"
-            ) from error
-        for _ in range(int(found[:, 0].max()) * self.num_steps):
-            margin.count(len(seeds))
+        found = margin.through_jax(lambda chunk: attack(function, chunk, (low, high), radii, self.num_steps), rows)
+        margin.count(len(seeds), int(found[:, 0].max()) * self.num_steps)
         return found[:, 1:].astype(float)
 
 

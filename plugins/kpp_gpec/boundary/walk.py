@@ -36,17 +36,9 @@ def walk(
     in any dimension, namely those with :math:`|n^\top u| < |n^\top v|`. Like the boundary attack, it needs only the
     side of a point.
 
-    Args:
-        rng: The generator of random numbers.
-        margin: The margin, which counts its calls.
-        brackets: The segments to start from, at least one.
-        box: The smallest and the largest values of each feature, (d,) each; the walk does not leave them.
-        step: The largest s.
-        num_rounds: The number of rounds; each takes one call of the margin, and a few more for the bisection.
-        num_proposals: The number of proposals, in all rounds together.
-
-    Returns:
-        The given and the new segments, at most 0.02 long.
+    It starts from at least one segment, does not leave the `box` of the smallest and the largest values of each
+    feature, and takes s up to `step`. The proposals are those of all rounds together; a round takes one call of the
+    margin, and a few more for the bisection. The result holds the given and the new segments, at most 0.02 long.
 
     References:
         Brendel, Rauber, Bethge (2018), "Decision-based adversarial attacks: reliable attacks against black-box

@@ -5,8 +5,9 @@ The noise differs from point to point and from feature to feature: it is the exp
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -42,15 +43,8 @@ class ProcessLaw(NamedTuple):
     covariance: Any = None
 
 
-class ExplanationProcess(eqx.Module):
-    r"""The explanations of D features as independent Gaussian processes, given those of N points.
-
-    .. math::
-
-        f_d \sim \mathrm{GP}(0, s_d^2\, k), \qquad
-        E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
-
-    Build one with `condition`.
+class AbstractExplanationProcess(eqx.Module):
+    r"""Gaussian processes of the explanations of D features, given those of N points; `kpp_gpec.condition` builds them.
 
     Args:
         kernel: k, without the factor :math:`s_d^2`.
@@ -58,9 +52,43 @@ class ExplanationProcess(eqx.Module):
         values: The explanations E, (N, D).
         noise: The variances U, (N, D); zero if the explainer is exact.
         variance: The prior variances :math:`s_d^2`, (D,).
+        correlations: The correlations R of the features, (D, D); None for independent features.
+        noiseless_factor: The Cholesky factor of K, (N, N).
+    """
+
+    #: The number of inducing points; None without them.
+    num_inducing: ClassVar[Any] = None
+
+    kernel: AbstractKernel
+    points: Float[Array, "N d"]
+    values: Float[Array, "N D"]
+    noise: Float[Array, "N D"]
+    variance: Float[Array, " D"]
+    correlations: Float[Array, "D D"] | None
+    noiseless_factor: Float[Array, "N N"]
+
+    @abstractmethod
+    def predict(self, x: ArrayLike) -> ProcessLaw:
+        """Predict the explanations of p points (p, d): the law, of NumPy arrays."""
+
+    def noiseless_variance(self, cross: Float[Array, "p N"], prior: Float[Array, " p"]) -> Float[Array, "p D"]:
+        """Return the variances at p points if all explanations were without noise, at least 0."""
+        unit = prior - jnp.sum(linalg.solve_lower(self.noiseless_factor, cross.T) ** 2, axis=0)
+        return jnp.maximum(unit, 0.0)[:, None] * self.variance[None, :]
+
+
+class ExplanationProcess(AbstractExplanationProcess):
+    r"""The explanations of D features as independent Gaussian processes, given those of N points.
+
+    .. math::
+
+        f_d \sim \mathrm{GP}(0, s_d^2\, k), \qquad
+        E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
+
+    Args:
+        kernel, points, values, noise, variance, correlations, noiseless_factor: As for `AbstractExplanationProcess`.
         factors: Cholesky factors of :math:`K + \mathrm{diag}(U_{:d}) / s_d^2`, (D, N, N), or (1, N, N) if all features
             have the same factor.
-        noiseless_factor: The Cholesky factor of K, (N, N).
         coefficients: The solutions with E, (N, D).
 
     References:
@@ -68,41 +96,14 @@ class ExplanationProcess(eqx.Module):
         (2) with :math:`\sigma_d^2 I` read as a diagonal matrix.
     """
 
-    kernel: AbstractKernel
-    points: Float[Array, "N d"]
-    values: Float[Array, "N D"]
-    noise: Float[Array, "N D"]
-    variance: Float[Array, " D"]
     factors: Float[Array, "F N N"]
-    noiseless_factor: Float[Array, "N N"]
     coefficients: Float[Array, "N D"]
-
-    @property
-    def correlations(self) -> None:
-        """None: the features are independent."""
-        return None
-
-    @property
-    def num_inducing(self) -> None:
-        """None: there are no inducing points."""
-        return None
 
     @classmethod
     def condition(
         cls, kernel: AbstractKernel, points: ArrayLike, values: ArrayLike, noise: ArrayLike, variance: ArrayLike
     ) -> ExplanationProcess:
-        """Condition the processes on explanations.
-
-        Args:
-            kernel: The kernel, without priors.
-            points: (N, d).
-            values: (N, D).
-            noise: (N, D), at least 0.
-            variance: (D,), positive.
-
-        Raises:
-            FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
-        """
+        """Condition the processes on explanations; see `kpp_gpec.condition`."""
         warn_if_float32("ExplanationProcess")
         dtype = jnp.result_type(float)
         points, values, noise, variance = (np.asarray(array, dtype) for array in (points, values, noise, variance))
@@ -116,7 +117,7 @@ class ExplanationProcess(eqx.Module):
         linalg.check_factor(noiseless, gram, what="the kernel matrix of the explained points")
         for number in np.flatnonzero(~np.isfinite(np.asarray(factors)).all(axis=(1, 2))):
             linalg.check_factor(factors[number], linalg.add_diagonal(gram, relative[:, number]), what=_WHAT)
-        return cls(kernel, points, values, noise, variance, factors, noiseless, coefficients)
+        return cls(kernel, points, values, noise, variance, None, noiseless, factors, coefficients)
 
     def predict(self, x: ArrayLike) -> ProcessLaw:
         r"""Predict the explanations of points.

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from kpp import linalg
 from kpp.foundation.validation import count, is_concrete
 from kpp.kernels import AbstractKernel, check_non_negative, parameter, scalar
-from kpp.kernels.toolkit import check_matrices, example_points, point_rows
+from kpp.kernels.toolkit import AbstractBatchKernel, check_matrices, example_points, point_rows
 from kpp.typing import AnyArray, Leaf, RngKey
 
 
@@ -28,7 +28,7 @@ def _as_members(value: ArrayLike | None) -> Array | None:
     return None if value is None else jnp.asarray(value, dtype=jnp.int32)
 
 
-class WeightedExponentialGeodesic(AbstractKernel):
+class WeightedExponentialGeodesic(AbstractBatchKernel):
     r"""The WEG kernel of samples of a decision boundary.
 
     .. math::
@@ -77,9 +77,6 @@ class WeightedExponentialGeodesic(AbstractKernel):
         check_non_negative(self.concentration, "concentration")
         if eqx.is_array(self.distances) and eqx.is_array(self.points):
             _check_distances(self.points, self.distances, self.members)
-
-    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        return self(x1[None], x2[None])[0, 0]
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
         check_matrices(self, x1, x2)

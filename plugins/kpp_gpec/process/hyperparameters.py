@@ -69,11 +69,7 @@ class SelectedHyperparameters(NamedTuple):
 def combine_kernels(
     boundary: WeightedExponentialGeodesic | None, lengthscale: float | AnyArray | None
 ) -> AbstractKernel:
-    """Return the WEG kernel times an RBF kernel; a single one if the other is None.
-
-    Raises:
-        ValueError: If both are None.
-    """
+    """Return the WEG kernel times an RBF kernel; a single one if the other is None."""
     if lengthscale is None:
         if boundary is None:
             raise ValueError("`lengthscale` must be given where there is no boundary, got None")

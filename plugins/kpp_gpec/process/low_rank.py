@@ -19,13 +19,13 @@ from kpp.features import Nystrom, landmarks
 from kpp.foundation.validation import warn_if_float32
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp_gpec.process.explanation_process import ProcessLaw, in_blocks_of_points
+from kpp_gpec.process.explanation_process import AbstractExplanationProcess, ProcessLaw, in_blocks_of_points
 
 # The number of points that are predicted at a time.
 _BLOCK = 32
 
 
-class LowRankMultitaskProcess(eqx.Module):
+class LowRankMultitaskProcess(AbstractExplanationProcess):
     r"""The explanations of D features as one Gaussian process, given those of N points, through m inducing points.
 
     .. math::
@@ -35,19 +35,14 @@ class LowRankMultitaskProcess(eqx.Module):
 
     The remainders r at explained points are independent (FITC), so that variances are not too small between inducing
     points; at a new point their covariance is that of the prior. With all explained points as inducing points the
-    process equals `MultitaskProcess`. Build one with `condition`.
+    process equals `MultitaskProcess`.
 
     Args:
+        kernel, points, values, noise, variance, correlations, noiseless_factor: As for `AbstractExplanationProcess`.
         features: Nyström's approximation of the kernel k with the inducing points.
-        points: The points :math:`x_n`, (N, d).
-        values: The explanations E, (N, D).
-        noise: The variances U, (N, D), positive.
-        variance: The prior variances :math:`s_d^2`, (D,).
-        correlations: The correlations R of the features, (D, D).
         root: L, (D, D).
         factor: The Cholesky factor of :math:`I + (L \otimes \Phi)^\top \Lambda^{-1} (L \otimes \Phi)`, (D m, D m), with
             features as the outer index and the variances :math:`\Lambda` of noise and remainders.
-        noiseless_factor: The Cholesky factor of K, (N, N).
         coefficients: The means of the weights w, (D, m).
 
     References:
@@ -56,20 +51,9 @@ class LowRankMultitaskProcess(eqx.Module):
     """
 
     features: Nystrom
-    points: Float[Array, "N d"]
-    values: Float[Array, "N D"]
-    noise: Float[Array, "N D"]
-    variance: Float[Array, " D"]
-    correlations: Float[Array, "D D"]
     root: Float[Array, "D D"]
     factor: Float[Array, "Dm Dm"]
-    noiseless_factor: Float[Array, "N N"]
     coefficients: Float[Array, "D m"]
-
-    @property
-    def kernel(self) -> AbstractKernel:
-        """The kernel k."""
-        return self.features.kernel
 
     @property
     def num_inducing(self) -> int:
@@ -87,21 +71,7 @@ class LowRankMultitaskProcess(eqx.Module):
         correlations: ArrayLike,
         num_inducing: int,
     ) -> LowRankMultitaskProcess:
-        """Condition the process on explanations.
-
-        Args:
-            kernel: The kernel, without priors.
-            points: (N, d).
-            values: (N, D).
-            noise: (N, D), positive.
-            variance: (D,), positive.
-            correlations: (D, D).
-            num_inducing: m; `kpp.features.landmarks` chooses the inducing points from the points by herding.
-
-        Raises:
-            ValueError: If a variance of the noise is 0.
-            FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
-        """
+        """Condition the process on explanations, with inducing points by herding; see `kpp_gpec.condition`."""
         warn_if_float32("LowRankMultitaskProcess")
         if np.asarray(noise, float).min() <= 0:
             raise ValueError(
@@ -117,8 +87,8 @@ class LowRankMultitaskProcess(eqx.Module):
         gram, matrix, factor, noiseless, coefficients = _condition(features, points, values, noise, root)
         linalg.check_factor(factor, matrix, what="the precision of the weights of the inducing points")
         linalg.check_factor(noiseless, gram, what="the kernel matrix of the explained points")
-        data = points, values, noise, variance, correlations
-        return cls(features, *data, root, factor, noiseless, coefficients)
+        data = points, values, noise, variance, correlations, noiseless
+        return cls(kernel, *data, features, root, factor, coefficients)
 
     def predict(self, x: ArrayLike) -> ProcessLaw:
         r"""Predict the explanations of points, with the covariance of the features.
@@ -184,9 +154,7 @@ def _predict(process: LowRankMultitaskProcess, x: AnyArray) -> ProcessLaw:
     rest = jnp.maximum(prior - jnp.sum(phi**2, axis=1), 0.0)
     left = rest[:, None, None] * covariance[None] + jax.lax.map(remaining, phi)
     variance = jnp.diagonal(left, axis1=1, axis2=2)
-    cross = process.kernel(process.points, x)
-    unit = prior - jnp.sum(linalg.solve_lower(process.noiseless_factor, cross) ** 2, axis=0)
-    noiseless = jnp.minimum(jnp.maximum(unit, 0.0)[:, None] * process.variance[None, :], variance)
+    noiseless = jnp.minimum(process.noiseless_variance(process.kernel(x, process.points), prior), variance)
     return ProcessLaw((phi @ process.coefficients.T) @ root.T, variance, noiseless, left)
 
 

@@ -13,7 +13,12 @@ from kpp import linalg
 from kpp.foundation.validation import warn_if_float32
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp_gpec.process.explanation_process import ExplanationProcess, ProcessLaw, in_blocks_of_points
+from kpp_gpec.process.explanation_process import (
+    AbstractExplanationProcess,
+    ExplanationProcess,
+    ProcessLaw,
+    in_blocks_of_points,
+)
 from kpp_gpec.process.low_rank import LowRankMultitaskProcess
 
 #: The largest size of the factor, which has the square of this number of entries.
@@ -25,7 +30,7 @@ _BLOCK = 32
 _SHRINKAGE = 1e-6
 
 
-class MultitaskProcess(eqx.Module):
+class MultitaskProcess(AbstractExplanationProcess):
     r"""The explanations of D features as one Gaussian process, given those of N points.
 
     .. math::
@@ -33,38 +38,21 @@ class MultitaskProcess(eqx.Module):
         \mathrm{Cov}[f_d(x), f_e(x')] = B_{de}\, k(x, x'), \qquad
         E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
 
-    with :math:`B_{de} = s_d s_e R_{de}`. Build one with `kpp_gpec.condition`.
+    with :math:`B_{de} = s_d s_e R_{de}`.
 
     Args:
-        kernel: k.
-        points: The points :math:`x_n`, (N, d).
-        values: The explanations E, (N, D).
-        noise: The variances U, (N, D).
-        variance: The prior variances :math:`s_d^2`, (D,).
-        correlations: The correlations R, (D, D).
+        kernel, points, values, noise, variance, correlations, noiseless_factor: As for `AbstractExplanationProcess`.
         factor: The Cholesky factor of :math:`B \otimes K + \mathrm{diag}(U)`, (D N, D N), with features as the outer
             index.
-        noiseless_factor: The Cholesky factor of K, (N, N).
         coefficients: The solution with E, (D, N).
 
     References:
         Hill et al., 2024, appendix C.4; Alvarez, Rosasco and Lawrence, Kernels for vector-valued functions, 2012.
     """
 
-    kernel: AbstractKernel
-    points: Float[Array, "N d"]
-    values: Float[Array, "N D"]
-    noise: Float[Array, "N D"]
-    variance: Float[Array, " D"]
     correlations: Float[Array, "D D"]
     factor: Float[Array, "DN DN"]
-    noiseless_factor: Float[Array, "N N"]
     coefficients: Float[Array, "D N"]
-
-    @property
-    def num_inducing(self) -> None:
-        """None: there are no inducing points."""
-        return None
 
     @property
     def covariance(self) -> Float[Array, "D D"]:
@@ -104,7 +92,7 @@ def condition(
     variance: ArrayLike,
     correlations: ArrayLike | None = None,
     num_inducing: int | None = None,
-) -> ExplanationProcess | MultitaskProcess | LowRankMultitaskProcess:
+) -> AbstractExplanationProcess:
     """Condition processes on explanations: one per feature, or with correlations one for all features.
 
     Args:
@@ -139,7 +127,7 @@ def condition(
     gram, matrix, factor, noiseless, coefficients = _condition(kernel, points, values, noise, variance, correlations)
     linalg.check_factor(factor, matrix, what="the covariance matrix of all explanations")
     linalg.check_factor(noiseless, gram, what="the kernel matrix of the explained points")
-    return MultitaskProcess(kernel, points, values, noise, variance, correlations, factor, noiseless, coefficients)
+    return MultitaskProcess(kernel, points, values, noise, variance, correlations, noiseless, factor, coefficients)
 
 
 def estimate_correlations(values: Float[AnyArray, "N D"]) -> Float[np.ndarray, "D D"]:
@@ -180,8 +168,7 @@ def _predict(process: MultitaskProcess, x: AnyArray) -> ProcessLaw:
     explained = jax.vmap(lambda row: _explained_covariance(process, covariance, row))(cross)
     left = prior[:, None, None] * covariance[None] - explained
     variance = jnp.maximum(jnp.diagonal(left, axis1=1, axis2=2), 0.0)
-    unit = prior - jnp.sum(linalg.solve_lower(process.noiseless_factor, cross.T) ** 2, axis=0)
-    noiseless = jnp.minimum(jnp.maximum(unit, 0.0)[:, None] * process.variance[None, :], variance)
+    noiseless = jnp.minimum(process.noiseless_variance(cross, prior), variance)
     return ProcessLaw(mean, variance, noiseless, left)
 
 

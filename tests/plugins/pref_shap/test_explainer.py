@@ -134,7 +134,7 @@ def test_what_is_refused(problem, function, contextual, matches, duel):
         items.explain(contextual, duel)
     with pytest.raises(ValueError, match="`x` must hold no contexts"):
         items.explain(function, (duel, problem["in_U"][:2]))
-    with pytest.raises(TypeError, match="must be GeneralizedPreferential, Preferential or Contextual"):
+    with pytest.raises(TypeError, match="must be Preferential or GeneralizedPreferential, Contextual of these"):
         items.explain(kpp.RKHSFunction(RBF(), matches, problem["in_alpha"]), duel)
     with pytest.raises(TypeError, match="`function` must depend on contexts"):
         PrefShap(PreferentialContext(problem["in_U"])).explain(function, (duel, problem["in_U"][:2]))

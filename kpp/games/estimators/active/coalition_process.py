@@ -75,11 +75,7 @@ class CoalitionProcess:
         r"""Choose coalitions one after the other, each by which the variances of the Shapley values shrink most.
 
         The sum of the variances shrinks by :math:`\sum_i c(\phi_i, S)^2 / c(S, S)` if the value of S becomes known,
-        which does not depend on this value.
-
-        Args:
-            candidates: Coalitions that were not valued, at least `num`.
-            num: How many to choose.
+        which does not depend on this value. The candidates were not valued.
         """
         signs = as_signs(candidates)
         cross, basis = self._kernel.evaluate(signs, self._signs), additive_functions(signs)

@@ -40,16 +40,9 @@ def estimate_actively(game: Game, budget: int, tolerance: float | None, rng_key:
 
     .. math:: \frac{m + 2}{m}\, s^2\, c(\phi_i, \phi_i),
 
-    the variances of a Student law to first order in 1/m.
-
-    Args:
-        game: The game of at least 3 players.
-        budget: The largest number of coalitions, less than all.
-        tolerance: The largest standard error to be reached, or None. Before 2 g + 2 coalitions it is not looked at.
-        rng_key: A JAX random key, for the candidates of many players.
-
-    Raises:
-        ValueError: If the budget is less than g + 2.
+    the variances of a Student law to first order in 1/m. The game has at least 3 players, and the budget is less than
+    all coalitions. Before 2 g + 2 coalitions the tolerance is not looked at. Raises ValueError if the budget is less
+    than g + 2.
     """
     num_players = game.num_players
     if budget < num_players + 2:

@@ -50,11 +50,8 @@ def fit_parameters(
 ) -> Float[np.ndarray, " q"]:
     """Return the parameters at the mode of the posterior density, found from `start` by L-BFGS.
 
-    Args:
-        coalitions: The coalitions, the empty one first; at least g + 2.
-        values: Their values in each game. At most 256 games are used, evenly spaced, and only those that are not
-            additive up to rounding.
-        start: The parameters where the search starts, which are returned if all games are additive.
+    There are at least g + 2 coalitions, the empty one first. At most 256 games are used, evenly spaced, and only those
+    that are not additive up to rounding; if all are, `start` is returned.
     """
     chosen = np.unique(np.linspace(0, values.shape[1] - 1, _MOST_GAMES).astype(int))
     games = values[:, chosen] - values[:1, chosen]
@@ -80,11 +77,7 @@ def negative_log_posterior(
 ) -> tuple[float, Float[np.ndarray, " q"]]:
     r"""Return the negative logarithm of the posterior density, up to a constant, and its gradient.
 
-    Args:
-        parameters: The parameters.
-        signs: The coalitions.
-        contrasts: N.
-        targets: The contrasts of the values, :math:`N^\top y_r`.
+    The contrasts are N, and the targets :math:`N^\top y_r`.
     """
     kernel = as_kernel(parameters)
     degrees, num_games = targets.shape

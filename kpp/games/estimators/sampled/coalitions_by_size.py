@@ -21,17 +21,8 @@ def sample_coalitions_by_size(
 ) -> tuple[Bool[np.ndarray, "c g"], bool]:
     """Draw proper coalitions, equally many of each size; all coalitions of a size if there are not more.
 
-    Args:
-        num_players: g, at least 2.
-        num_coalitions: The largest number of coalitions.
-        rng_key: A JAX random key, needed if there are more proper coalitions than `num_coalitions`.
-
-    Returns:
-        The coalitions, booleans (c, g), ordered by size, and whether they are all proper coalitions.
-
-    Raises:
-        ValueError: If there are more sizes than half of `num_coalitions`, so that a size would have fewer than two.
-        TypeError: If a random key is needed and none is given.
+    They are ordered by size, and come with whether they are all. If they are not, a random key is needed, and at least
+    two for each size.
     """
     needed = 2 * (num_players - 1)
     everything = 2**num_players - 2 <= num_coalitions

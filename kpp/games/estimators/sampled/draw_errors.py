@@ -38,9 +38,7 @@ def draw_errors(
 ) -> Float[AnyArray, "*draws p g *outputs"] | None:
     """Estimate the standard errors of Shapley values that come from the draws behind the values of coalitions.
 
-    Returns:
-        The standard errors, (p, g), led by draws, with the outputs last; None if the value function does not draw
-        rows, or fewer than 2, or values are traced by JAX.
+    They are None if the value function does not draw rows, or fewer than 2, or values are traced by JAX.
     """
     controls = _controls(game)
     if controls is None:

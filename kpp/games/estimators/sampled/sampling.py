@@ -48,15 +48,9 @@ def sample_coalition_pairs(
 def coalition_pairs_in_rounds(
     rng_key: RngKey, num_players: int, nums_pairs: Sequence[int]
 ) -> Iterator[tuple[Bool[np.ndarray, "k g"], Int[np.ndarray, " k"]]]:
-    """Yield for each number of pairs what `sample_coalition_pairs` returns; each time more pairs follow the same ones.
+    """Yield for each number of pairs, in ascending order, what `sample_coalition_pairs` returns.
 
-    Args:
-        rng_key: A JAX random key.
-        num_players: g, at least 2.
-        nums_pairs: The requested numbers of different pairs, in ascending order.
-
-    Yields:
-        The coalitions, (k, g), and how often each was drawn, (k,).
+    Each time more pairs follow the same ones.
     """
     if num_players < 2 or nums_pairs[0] < 1:
         raise ValueError(

@@ -82,11 +82,9 @@ class CausalEmbedding(AbstractImputation):
         return _causes_first(factors_of_features(self.graph, names))
 
     def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r"]:
-        """Return 1/r for each of the r samples."""
         return equal_weights(x, coalitions, self.background.shape[0] * self.samples_per_point)
 
     def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r d"]:
-        """Return the present features of x with draws of the absent ones."""
         numbers = self._numbers(len(self._factors))
         # All seeds share one compiled program, which gets the random numbers as an argument.
         return dataclasses.replace(self, seed=0)._impute(jnp.asarray(x), jnp.asarray(coalitions), numbers)

@@ -19,9 +19,6 @@ def names_of_features(graph: Graph, feature_names: tuple[str, ...] | None, num_f
     """Return the names of the features.
 
     The default is x0, x1, ... if these are nodes, and otherwise the observed nodes in the graph's order.
-
-    Raises:
-        ValueError: If their number is not the number of features, or a name occurs twice.
     """
     numbered = tuple(f"x{j}" for j in range(num_features))
     if feature_names is None and set(numbered) <= set(graph.nodes):

@@ -67,11 +67,9 @@ class AbstractSampled(_Fields, AbstractImputation):
         count(self.samples_per_point, "samples_per_point")
 
     def imputation_weights(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r"]:
-        """Return 1/r for each of the r samples."""
         return equal_weights(x, coalitions, self.background.shape[0] * self.samples_per_point)
 
     def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p r d"]:
-        """Return the present features of x with samples of the absent ones."""
         # All seeds share one compiled program, which gets the random numbers as an argument.
         same_seed: dict[str, Any] = {"seed": 0}
         return dataclasses.replace(self, **same_seed)._impute(jnp.asarray(x), jnp.asarray(coalitions), self._noise())

@@ -89,15 +89,10 @@ class LandmarkEmbeddings(eqx.Module):
     def absent_averages(
         self, terms: tuple[AbstractProductKernel, ...], points: Points
     ) -> Callable[[Mask], Callable[[Float[Array, "p d"]], Float[Array, "p k"]]]:
-        """Return the weighted sums of the factors of absent features, between the background and points.
+        """Return the weighted sums of the factors of absent features, between the background and n points.
 
-        Args:
-            terms: Product kernels, t of them; their scales are left out.
-            points: n points, (n, d).
-
-        Returns:
-            A function from the mask of a coalition to a function from p points (p, d) to the sums (p, t n), one term
-            after the other.
+        They are a function from the mask of a coalition to a function from p points to the sums (p, t n), one after the
+        other of t product kernels, without their scales.
         """
         size = self._block_size(len(terms) * points.shape[0])
         parts = [_sections(term, split_rows(self.background, size), points) for term in terms]
@@ -148,11 +143,7 @@ class LandmarkEmbeddings(eqx.Module):
 
 
 def read_landmarks(value: ArrayLike, background: Float[Array, "m d"]) -> Float[Array, "b d"]:
-    """Return landmarks, which are points or the number of rows of the background to take at even steps.
-
-    Raises:
-        ValueError: If the number or the shape is wrong.
-    """
+    """Return landmarks, which are points or the number of rows of the background to take at even steps."""
     size, num_features = background.shape
     if np.ndim(value) == 0:
         num = count(value, "landmarks", most=size, most_is="the number of background points")

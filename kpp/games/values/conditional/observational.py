@@ -200,7 +200,6 @@ class Observational(AbstractWeighted):
         return self.embeddings(kernel).averages(values, x)
 
     def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:
-        """Return a function from the mask of a coalition to the weights, at some points or at the background itself."""
         background = jnp.asarray(self.background)
         if self.landmarks is not None:
             return self.embeddings(kernel).weights_at(background if x is None else x)

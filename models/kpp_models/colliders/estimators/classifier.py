@@ -56,14 +56,12 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
     Attributes:
         classes_: The sorted classes.
         estimator_: The classifier that is projected.
-        statements_: The statements, with the positions of columns.
+        statements_, n_features_in_, feature_names_in_: As for `ProjectedRegressor`.
         baselines_: For each statement the mean of the projected values given B.
         projection_: The function that is subtracted; None without a collider.
         clipped_share_: The share of the rows, with labels or without, where a projected probability was negative; more
             than a tenth of them give a warning.
         independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest` of the indicators.
-        n_features_in_: The number of columns.
-        feature_names_in_: The names of the columns of a data frame.
 
     References:
         Bouabid, Fawkes and Sejdinovic, Returning The Favour: When Regression Benefits From Probabilistic Causal

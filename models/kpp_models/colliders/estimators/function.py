@@ -40,36 +40,15 @@ class ProjectedFunction:
 class ProjectionPlan:
     """The arguments that all estimators share, after reading: the statements to impose, and the regressions.
 
-    `conditional` is the conditional regression, `baseline` that on the given columns; `fit_projection` describes the
-    others. `random` is the source of the seeds of tests and folds.
+    `conditional` is the conditional regression, `baseline` that on the given columns, and the options are those of
+    `fit_projection`. `random` is the source of the seeds of tests and folds.
     """
 
     statements: tuple[Statement, ...]
     conditional: Any
     baseline: Any
-    several: str
-    tol: float
-    max_cycles: int
+    options: dict[str, Any]
     random: np.random.RandomState
-
-    @classmethod
-    def read(cls, estimator: ProjectedEstimator) -> ProjectionPlan:
-        """Read the arguments of an estimator after the columns of its rows are known."""
-        names = getattr(estimator, "feature_names_in_", None)
-        random = check_random_state(estimator.random_state)
-        return cls(
-            read_statements(estimator.collider, estimator.outcome, estimator.n_features_in_, names),
-            as_regression(estimator.conditional, "conditional", random),
-            as_regression(estimator.baseline, "baseline", random, of_classes=is_classifier(estimator)),
-            estimator.several,
-            estimator.tol,
-            estimator.max_cycles,
-            random,
-        )
-
-    def check(self, rows: Rows, targets: Float[np.ndarray, "n q"]) -> tuple[Any, ...]:
-        """Test the statements on labelled rows; see `check_statements`."""
-        return check_statements(self.statements, rows.table, targets, self.random)
 
     def evaluate(self, plain: Callable[[Rows], np.ndarray], *lots: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Return the features of one or more sets of rows, (n, d), and the values of functions there, (n, q)."""
@@ -83,16 +62,7 @@ class ProjectionPlan:
         if not self.statements:
             return ProjectedFunction(plain, (), None)
         table, values = self.evaluate(plain, *lots)
-        projection = fit_projection(
-            self.statements,
-            table,
-            values,
-            baselines,
-            self.conditional,
-            several=self.several,
-            tol=self.tol,
-            max_cycles=self.max_cycles,
-        )
+        projection = fit_projection(self.statements, table, values, baselines, self.conditional, **self.options)
         return ProjectedFunction(plain, baselines, projection)
 
 
@@ -118,9 +88,17 @@ class ProjectedEstimator(BaseEstimator):
     def _plan(self, rows: Rows, targets: Float[np.ndarray, "n q"], X_unlabelled: object) -> tuple[ProjectionPlan, Rows]:
         """Read the parameters and the rows without labels, and test the statements on functions of the target."""
         further = read_unlabelled(self, X_unlabelled, rows)
-        plan = ProjectionPlan.read(self)
+        names = getattr(self, "feature_names_in_", None)
+        random = check_random_state(self.random_state)
+        plan = ProjectionPlan(
+            read_statements(self.collider, self.outcome, self.n_features_in_, names),
+            as_regression(self.conditional, "conditional", random),
+            as_regression(self.baseline, "baseline", random, of_classes=is_classifier(self)),
+            {name: getattr(self, name) for name in ("several", "tol", "max_cycles")},
+            random,
+        )
         self.statements_ = plan.statements
-        self.independence_tests_ = plan.check(rows, targets) if self.check else ()
+        self.independence_tests_ = check_statements(plan.statements, rows.table, targets, random) if self.check else ()
         return plan, further
 
     def _keep(self, function: ProjectedFunction) -> None:

@@ -30,23 +30,8 @@ def cross_fitted_gain(
 
     The first term is averaged over all rows, the second over the labelled ones, each row by the h, e and baseline
     :math:`f_0` of the folds without it. The second is 0 for the true baseline; it corrects the bias from an estimated
-    one.
-
-    Args:
-        fit: From labelled rows, their targets and rows without labels to the projected regression.
-        rows: The labelled rows, n.
-        y: Their targets, (n,).
-        further: The m rows without labels.
-        num_folds: The number of folds, of labelled rows and of those without labels.
-        random: The source of the random folds.
-
-    Returns:
-        The gain, positive if the projection helps, with its standard error over rows and an interval. With one estimate
-        of e the largest possible gain cannot be estimated, so `largest_gain` equals the gain; see
-        `kpp.metrics.projection_gain`.
-
-    Raises:
-        ValueError: If there are fewer than two folds.
+    one. Each fit is one to labelled rows, their targets, and the `further` rows without labels. With one estimate of e
+    the largest possible gain cannot be estimated, so `largest_gain` equals the gain; see `kpp.metrics.projection_gain`.
 
     References:
         Bouabid, Fawkes and Sejdinovic, Returning The Favour, 2023, Propositions 4.1 and 5.1, for :math:`e = E[h \mid C]

@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -59,10 +59,8 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     Attributes:
         model_: The `kpp_models.ColliderRidge` with the chosen hyperparameters.
         function_: The fit, a `kpp.RKHSFunction`.
-        statements_: The statements, with the positions of columns.
+        statements_, n_features_in_, feature_names_in_: As for `ProjectedRegressor`.
         independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest`.
-        n_features_in_: The number of columns.
-        feature_names_in_: The names of the columns of a data frame.
 
     References:
         Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
@@ -97,7 +95,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         scale = self._choose_scale(rows.table, y, further)
         self.model_ = self._choose(self._build(scale, rows.table, y, len(further)), rows.table, y, unlabelled)
         prepared, data, _ = self.model_.prepare(rows.table, y, unlabelled)
-        self.function_ = _fit(prepared, data)
+        self.function_ = _fit(prepared, {}, data)
         if not np.isfinite(self.function_.coefficients).all():
             self.function_ = prepared.function_draw({}, data)  # not compiled, so that it says which matrix is singular
         return self
@@ -227,11 +225,4 @@ def _baseline(kernel: RBF, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     return {"baseline_kernel": kernel, "baseline_regularization": chosen["regularization"]}
 
 
-@eqx.filter_jit
-def _fit(model: ColliderRidge, data: dict[str, Any]) -> RKHSFunction:
-    return model.function_draw({}, data)
-
-
-@eqx.filter_jit
-def _predict(function: RKHSFunction, x: Array) -> Array:
-    return function(x)
+_fit, _predict = eqx.filter_jit(ColliderRidge.function_draw), eqx.filter_jit(RKHSFunction.__call__)

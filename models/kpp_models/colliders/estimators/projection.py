@@ -109,22 +109,10 @@ def fit_projection(
     In turn, :math:`e_s` is the regression of :math:`h - \sum_{t \ne s} e_t - f_0` on :math:`C_s`, for one s after the
     other until nothing changes. With exact conditional expectations these are alternating projections. Unlike plain
     alternating projections, this scheme does not undo the shrinkage of regressions cycle by cycle. Jointly, all come
-    from one additive regression.
-
-    Args:
-        statements: The statements, at least one.
-        table: The features of the rows, (n, d).
-        values: The values h of the functions there, (n, q).
-        baselines: The baseline of each statement.
-        regression: The conditional regression.
-        several: "in-turn" or "jointly".
-        tol: The change over a cycle, as a root mean square in units of the functions' standard deviation, at which to
-            stop.
-        max_cycles: The number of cycles after which to stop with a warning.
-
-    Raises:
-        ValueError: If `several` is neither word, `max_cycles` is below 1, or "jointly" is used with statements of
-            different baselines or with a regression that is not linear in features.
+    from one additive regression. The cycles stop where the change over a cycle, as a root mean square in units of the
+    functions' standard deviation, is at most `tol`, or with a warning after `max_cycles`. Raises ValueError if
+    `several` is neither "in-turn" nor "jointly", or "jointly" is used with statements of different baselines or with a
+    regression that is not linear in features.
 
     References:
         Halperin, The product of projection operators, 1962; Buja, Hastie and Tibshirani, Linear smoothers and additive

@@ -53,12 +53,10 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
     Attributes:
         thresholds_: The thresholds in order, (q,).
         estimator_: The predictor whose distribution functions are projected.
-        statements_: The statements, with the positions of columns.
+        statements_, n_features_in_, feature_names_in_: As for `ProjectedRegressor`.
         baselines_: For each statement the distribution function given B, at the thresholds.
         projection_: The function that is subtracted; None without a collider.
         independence_tests_: For each statement a `kpp.embeddings.MeanIndependenceTest`.
-        n_features_in_: The number of columns.
-        feature_names_in_: The names of the columns of a data frame.
 
     References:
         Chernozhukov, Fernandez-Val and Galichon, Quantile and probability curves without crossing, 2010, for the

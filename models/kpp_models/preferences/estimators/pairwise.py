@@ -89,18 +89,9 @@ class PairwiseClassifier(BinaryClassifier, BaseEstimator):
     estimator: Any = dataclasses.field(default=None, kw_only=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PairwiseClassifier:
-        """Fit the classifier to the matches and their mirror images.
+        """Fit the classifier to the matches and their mirror images; see `PairwiseLogisticRegression.fit`.
 
-        Args:
-            X: The features of the first item, then those of the second, (N, 2 d).
-            y: Labels of two classes, (N,), the higher one if the first item won.
-            sample_weight: The weight of each match, (N,), if the classifier takes weights.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the number of columns is odd, or y does not have two classes.
+        Weights are for classifiers that take them.
         """
         X, y = read_arrays(self, X, y, numeric=False)
         refuse_odd(X)

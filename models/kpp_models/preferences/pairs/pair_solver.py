@@ -100,9 +100,7 @@ class PairSolver(eqx.Module):
 
 
 # The kernel is not an argument and the numbers are arrays, so that all fits of equal shapes share the programs.
-@eqx.filter_jit
-def _multiply(gram: PairGram, vector: Float[Array, " m"]) -> Float[Array, " m"]:
-    return gram.multiply(vector)
+_multiply = eqx.filter_jit(PairGram.multiply)
 
 
 @eqx.filter_jit

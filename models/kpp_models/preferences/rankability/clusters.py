@@ -55,8 +55,9 @@ def comparable_clusters(
         3.2.
     """
     matrix = matrices.skew(preference_matrix, "preference_matrix")
-    _check_num_clusters(num_clusters, len(matrix))
-    rows, seed = _leading_vectors(matrix, num_clusters), _seed(rng_key)
+    count(num_clusters, "num_clusters", most=len(matrix) // 2, most_is=f"half of the {len(matrix)} items")
+    rows = np.linalg.svd(matrix)[0][:, : 2 * num_clusters]
+    seed = int(jax.random.randint(check_rng_key(rng_key), (), 0, 2**31 - _REFINED_STARTS))
     if not refine:
         return _in_order(_k_means(rows, num_clusters, seed, starts=_STARTS))
     return _in_order(_refined(matrix, rows, num_clusters, seed))
@@ -210,18 +211,6 @@ def clustering_accuracy(labels: Numbers, truth: Numbers) -> float:
     together = np.zeros((rows.max() + 1, columns.max() + 1))
     np.add.at(together, (rows, columns), 1.0)
     return float(together[linear_sum_assignment(together, maximize=True)].sum() / found.size)
-
-
-def _check_num_clusters(num_clusters: int, num_items: int) -> None:
-    count(num_clusters, "num_clusters", most=num_items // 2, most_is=f"half of the {num_items} items")
-
-
-def _leading_vectors(matrix: np.ndarray, num_clusters: int) -> Float[np.ndarray, "n twice_L"]:
-    return np.linalg.svd(matrix)[0][:, : 2 * num_clusters]
-
-
-def _seed(rng_key: RngKey) -> int:
-    return int(jax.random.randint(check_rng_key(rng_key), (), 0, 2**31 - _REFINED_STARTS))
 
 
 def _k_means(rows: np.ndarray, num_clusters: int, seed: int, *, starts: int) -> Int[np.ndarray, " n"]:

@@ -170,7 +170,6 @@ class RankingGP(AbstractGPModel):
         return {name: value for name, value in found.items() if name != "noise_variance"}
 
     def draw_latent(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Float[Array, " p"]:
-        """Draw the utility at p items jointly; see `AbstractGPModel.draw_latent`."""
         check_same_items(x, data["x"])
         return super().draw_latent(rng_key, sample, data, x)
 
@@ -183,14 +182,12 @@ class RankingGP(AbstractGPModel):
         return 1.0 + jnp.argsort(jnp.argsort(-noisy)).astype(noisy.dtype)  # the inverse of the order
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Draw new orders of the sets of the data; see `AbstractModel.replicate`."""
         first, second = jax.random.split(rng_key)
         posterior, x = self.posterior(sample, data), data["x"]
         utilities = draw_joint(first, posterior.joint(x), self.variance_scale(posterior, x))
         return {"y": _law(data).draw(second, utilities)}
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the orders, of the utilities, and of the whitened utilities."""
         return {"y": ("instance", "place"), FUNCTION_VALUES: ("item",), WHITENED: ("coordinate",)}
 
     @classmethod
