@@ -23,8 +23,9 @@ from jaxtyping import Array, Float
 
 from kpp import GPPosterior, RKHSFunction
 from kpp.games import all_coalitions, shapley_values_from_table
-from kpp.games.toolkit import Players, has_product_terms
+from kpp.games.toolkit import Players
 from kpp.kernels import AbstractKernel
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray
 from kpp_pref_shap.item_game import PreferentialItems

@@ -16,14 +16,13 @@ from kpp.data.tables import Schema
 from kpp.explanations.toolkit import describe_key
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import one_of
-from kpp.functionals import Average, FunctionalLaw, Values
+from kpp.functionals import Average, FunctionalLaw, PartialDependence, Values
 from kpp.games import AbstractImputation, Causal, CoalitionValues, Observational
-from kpp.games.toolkit import has_product_terms
 from kpp.inspection.curves.accumulated import local_effects
 from kpp.inspection.curves.grid import Grid, read_grid
 from kpp.inspection.curves.inspected import Inspected
-from kpp.inspection.curves.partial import PartialDependence
 from kpp.inspection.curves.result import Curve
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.programs import release_programs
 from kpp.typing import RngKey
 
@@ -184,7 +183,7 @@ def _partial(subject: Inspected, rows: np.ndarray, grid: Grid) -> FunctionalLaw:
     """Return the law of partial dependence; grids of up to 20 values share a compiled program."""
     size = len(grid.values)
     values = np.concatenate([grid.values, np.repeat(grid.values[-1:], max(0, _NUM_VALUES - size))])
-    law = subject.law(PartialDependence(jnp.asarray(rows), jnp.asarray(grid.column), jnp.asarray(values)))
+    law = subject.law(PartialDependence(rows, grid.column, values))
     return FunctionalLaw(law.mean[..., :size], law.covariance[..., :size, :size])
 
 

@@ -46,7 +46,7 @@ class EffectRegression:
     @classmethod
     def of_fit(cls, fit: Fit, column: TreatmentColumn) -> EffectRegression:
         """Return the regression of a fit, with few enough draws."""
-        kept = _thinned(fit)
+        kept = fit.thin(_MAX_DRAWS)[0]
         return cls(kept.function_posterior(), _likelihood_of_draws(kept), column)
 
     @property
@@ -94,12 +94,6 @@ def _joined(draws: jax.Array) -> np.ndarray:
     if not bool(jnp.isfinite(draws).all()):
         raise FloatingPointError("the draws of the effect are not finite: a covariance matrix cannot be factorized")
     return np.asarray(draws).reshape(draws.shape[0], -1, *draws.shape[3:])
-
-
-def _thinned(fit: Fit) -> Fit:
-    """Return a fit with few enough draws, at even distances in each chain."""
-    step = -(-fit.num_chains * fit.num_draws // _MAX_DRAWS)
-    return fit if step == 1 else dataclasses.replace(fit, draws={k: v[:, ::step] for k, v in fit.draws.items()})
 
 
 def _likelihood_of_draws(fit: Fit) -> AbstractPointwiseLikelihood | None:
