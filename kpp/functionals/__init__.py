@@ -6,5 +6,4 @@ from kpp.functionals.functional import AbstractFunctional as AbstractFunctional
 from kpp.functionals.functional import Combination as Combination
 from kpp.functionals.gradient import Gradient as Gradient
 from kpp.functionals.law import FunctionalLaw as FunctionalLaw
-from kpp.functionals.partial_dependence import PartialDependence as PartialDependence
 from kpp.functionals.posterior import GPPosterior as GPPosterior

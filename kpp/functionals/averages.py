@@ -54,7 +54,8 @@ class Values(AbstractFunctional):
 class Average(AbstractFunctional):
     r"""Weighted sums of the values of a function at points, :math:`\sum_i w_{oi} f(x_i)`.
 
-    Means of bags, quadrature rules, and inputs that are known up to a distribution are averages.
+    Partial dependence, average effects, means of bags, quadrature rules, and inputs that are known up to a distribution
+    are averages.
 
     Args:
         points: The m points, an array (m, d) or another batch that kernels accept.

@@ -10,7 +10,8 @@ from scipy.stats import norm
 
 import kpp
 from kpp.embeddings import AbstractEmbedding, ConditionalMeanEmbedding, Embedded
-from kpp.functionals import AbstractFunctional, Average, Combination, FunctionalLaw, Gradient, PartialDependence, Values
+from kpp.functionals import AbstractFunctional, Average, Combination, FunctionalLaw, Gradient, Values
+from kpp.functionals.toolkit import PartialDependence
 from kpp.kernels import RBF, AbstractKernel, Matern12
 from kpp.testing import check_functional
 

@@ -11,7 +11,7 @@ import pytest
 
 import kpp
 from kpp.causal import CausalDAG
-from kpp.functionals import PartialDependence
+from kpp.functionals.toolkit import PartialDependence
 from kpp.kernels import RBF, Linear, Matern52, ProductKernel
 from kpp_models import GPClassification, GPRegression
 from oracles import curves as oracle

@@ -16,7 +16,8 @@ from kpp.data.tables import Schema
 from kpp.explanations.toolkit import describe_key
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import one_of
-from kpp.functionals import Average, FunctionalLaw, PartialDependence, Values
+from kpp.functionals import Average, FunctionalLaw, Values
+from kpp.functionals.toolkit import PartialDependence
 from kpp.games import AbstractImputation, Causal, CoalitionValues, Observational
 from kpp.inspection.curves.accumulated import local_effects
 from kpp.inspection.curves.grid import Grid, read_grid

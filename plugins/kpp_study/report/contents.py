@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
+from kpp.inspection import Curve
 from kpp_study.report.rows import Predicted
 
 
@@ -117,6 +118,7 @@ class ReportContents:
         loo: The leave-one-out result, or None if it is not available; then `loo_reason` says why.
         loo_reason: The reason why `loo` is None.
         explanation: The explanation, in the target's unit.
+        curves: The curves of the most important features, in the units of the table; empty if there are none.
         explained: What was explained and how, as a sentence.
         value_unit: The unit of the contributions, in words.
         waterfalls: The positions in `explanation` of the rows that get a waterfall; at most 200 are drawn.
@@ -143,6 +145,7 @@ class ReportContents:
     loo: Loo | None
     loo_reason: str
     explanation: Explanation
+    curves: Sequence[Curve]
     explained: str
     value_unit: str
     waterfalls: Sequence[int]

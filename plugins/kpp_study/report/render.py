@@ -23,6 +23,7 @@ _SECTIONS = (
     ("check", "Predictive check"),
     ("loo", "Leave-one-out"),
     ("explanation", "Explanation"),
+    ("curves", "Curves"),
     ("instances", "Single predictions"),
     ("made", "How it was made"),
 )
@@ -45,6 +46,7 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
             "prior_image": _prior_image(contents),
             "check_image": _check_image(contents),
             "loo_image": _loo_image(contents),
+            "curves_image": _curves_image(contents),
             **explained_part(
                 contents.explanation,
                 sentence=contents.explained,
@@ -59,7 +61,7 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
     page |= {
         "title": contents.title,
         "created": contents.created,
-        "sections": _SECTIONS,
+        "sections": [section for section in _SECTIONS if contents.curves or section[0] != "curves"],
         "glance": _glance(contents, convergence, importance(contents.explanation)[0]),
         "data": contents.data,
         "model_sentence": f"The model is {model_name}. A distribution in place of a number is a prior.",
@@ -154,6 +156,14 @@ def _prior_image(contents: ReportContents) -> Image | None:
     if prior is None or figure is None:
         return None
     return embed(figure, alternatives.priors_and_posteriors(prior, posterior), label="Plot of priors and posteriors")
+
+
+def _curves_image(contents: ReportContents) -> Image | None:
+    if not contents.curves:
+        return None
+    figure = figures.curves(contents.curves, contents.value_unit)
+    caption = "Short lines on the axis are the values of the feature in the data."
+    return embed(figure, alternatives.curves(contents.curves), caption, label="Curves of features")
 
 
 def _check_image(contents: ReportContents) -> Image | None:

@@ -10,7 +10,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from kpp.functionals import FunctionalLaw, GPPosterior, PartialDependence
+from kpp.functionals import FunctionalLaw, GPPosterior
+from kpp.functionals.toolkit import PartialDependence
 
 
 @eqx.filter_jit
