@@ -12,13 +12,14 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from kpp import registry
 from kpp.data.tables import Schema
 from kpp.explanations.toolkit import describe_key
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import one_of
 from kpp.functionals import Average, FunctionalLaw, Values
 from kpp.functionals.toolkit import PartialDependence
-from kpp.games import AbstractImputation, Causal, CoalitionValues, Observational
+from kpp.games import AbstractImputation, CoalitionValues
 from kpp.inspection.curves.accumulated import local_effects
 from kpp.inspection.curves.grid import Grid, read_grid
 from kpp.inspection.curves.inspected import Inspected
@@ -28,7 +29,8 @@ from kpp.runtime.programs import release_programs
 from kpp.typing import RngKey
 
 CurveKind = Literal["partial", "individual", "accumulated", "causal", "observational"]
-_GAMES: dict[str, type[AbstractImputation]] = {"causal": Causal, "observational": Observational}
+# The kinds that are the game of one feature, by the registered names of the games.
+_GAMES = ("causal", "observational")
 _KINDS = ("partial", "individual", "accumulated", "causal", "observational")
 # The values of a grid by default, and the largest number of individual curves.
 _NUM_VALUES, _INDIVIDUAL = 20, 50
@@ -139,7 +141,7 @@ def _some(rows: Float[np.ndarray, "n d"], most: int) -> Float[np.ndarray, "m d"]
 
 def _game(kind: str, rows: np.ndarray, schema: Schema, options: Mapping[str, Any]) -> AbstractImputation | None:
     """Return the value function of a kind; raise TypeError for options that it does not have."""
-    cls = _GAMES.get(kind)
+    cls: Any = registry.value_functions()[kind] if kind in _GAMES else None
     names = [] if cls is None else [field.name for field in dataclasses.fields(cls) if field.init]
     own = sorted({*names} - {"background", "feature_names"})
     unknown = sorted({*options} - {*own})

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
-from kpp.inspection import Curve
 from kpp_study.report.rows import Predicted
+
+if TYPE_CHECKING:
+    from kpp.inspection import Curve
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,6 @@ class ReportContents:
         loo: The leave-one-out result, or None if it is not available; then `loo_reason` says why.
         loo_reason: The reason why `loo` is None.
         explanation: The explanation, in the target's unit.
-        curves: The curves of the most important features, in the units of the table; empty if there are none.
         explained: What was explained and how, as a sentence.
         value_unit: The unit of the contributions, in words.
         waterfalls: The positions in `explanation` of the rows that get a waterfall; at most 200 are drawn.
@@ -126,6 +128,7 @@ class ReportContents:
         provenance: Facts about the computation, by name.
         versions: Versions of the packages.
         source: The text of the study file.
+        curves: The curves of the most important features, in the units of the table; empty if there are none.
         certificate: What `kpp.certify` found, as a sentence; empty if it was not asked.
     """
 
@@ -145,7 +148,6 @@ class ReportContents:
     loo: Loo | None
     loo_reason: str
     explanation: Explanation
-    curves: Sequence[Curve]
     explained: str
     value_unit: str
     waterfalls: Sequence[int]
@@ -153,4 +155,5 @@ class ReportContents:
     provenance: Mapping[str, str]
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    curves: Sequence[Curve] = ()
     certificate: str = ""

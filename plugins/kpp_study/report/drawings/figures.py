@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from kpp.inspection import Curve
 from kpp_study.report.drawings.images import BLUE, GRAY, ORANGE
 from kpp_study.report.numbers import short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from kpp.inspection import Curve
 
 _WIDTH = 8.6
 _INTERVAL = (0.05, 0.95)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,9 @@ from jaxtyping import Float
 
 from kpp.data.tables import Scales, Schema
 from kpp.explanations import Explanation
-from kpp.inspection import Curve
+
+if TYPE_CHECKING:
+    from kpp.inspection import Curve
 
 _TARGET_GROUPS = ("observed_data", "posterior_predictive", "prior_predictive")
 # How a result changes if the function f becomes c + s f: by which power of s it is multiplied, and whether c is added.
@@ -150,7 +152,7 @@ class StudyUnits:
             if "covariance" in dataset:
                 values["covariance"] = self.target_scale**2 * dataset["covariance"]
             dataset = dataset.assign(values)
-        return Curve(dataset)
+        return dataclasses.replace(curve, dataset=dataset)
 
     def groups(self, groups: Mapping[str, xr.Dataset], x: Float[np.ndarray, "n d"]) -> dict[str, xr.Dataset]:
         r"""Express the groups of a fit about the target and the features in their own units.

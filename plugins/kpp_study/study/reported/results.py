@@ -12,9 +12,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp.explanations import Explanation
 from kpp.inference import AbstractModel, Fit
-from kpp.inspection import Curve, curve
 from kpp.priors import prior_sites
 from kpp.storage import arviz_data
 from kpp.typing import RngKey
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 # The smallest number of draws for which leave-one-out weights and predictive intervals are accurate enough.
 _ENOUGH_DRAWS = 100
 _PREDICTIVE_DRAWS = 200  # made if the fit has fewer than `_ENOUGH_DRAWS`
-# The curves of the report; a probability is drawn jointly at all rows and values, which should take seconds.
-_CURVES, _VALUES, _ROWS_OF_PROBABILITY = 3, 12, 30
 _PRIOR_DRAWS = 4000  # scalar draws are cheap, and a histogram of 4000 is smooth
 
 
@@ -74,26 +70,6 @@ def probabilities(fit: Fit, data: StudyData) -> np.ndarray | None:
         return None
     predicted = fit.predict(data.points if data.match is None else data.points.inputs)
     return predicted["probability"].mean(("chain", "draw")).values if "probability" in predicted else None
-
-
-def curves(fit: Fit, data: StudyData, explanation: Explanation) -> list[Curve]:
-    """Return the curves of the features with the largest contributions, in the units of the data.
-
-    They need a Gaussian posterior of the function, and rows of features as points.
-    """
-    if data.match is not None or not fit.has_function_posterior:
-        return []
-    values = abs(explanation.mean().values)
-    sizes = values.mean([dim for dim in values.dims if dim != "feature"]).to_series()
-    names = [name for name in sizes.sort_values(ascending=False, kind="stable").index if _varies(data, name)]
-    rows = slice(None, None, -(-data.num_points // _ROWS_OF_PROBABILITY) if data.is_label else None)
-    return [data.units.curve(curve(fit, data.points[rows], name, grid=_VALUES)) for name in names[:_CURVES]]
-
-
-def _varies(data: StudyData, name: str) -> bool:
-    """Return whether a name is that of a feature, not of a group, with several values."""
-    schema = data.units.schema
-    return name in schema.feature_names and np.ptp(data.x[:, schema.index(name)]) > 0
 
 
 def leave_one_out(

@@ -68,7 +68,6 @@ def report_contents(
         loo=loo,
         loo_reason=reason,
         explanation=explanation,
-        curves=results.curves(fit, data, explanation),
         explained=sentences.explained(explanation, rows=data.num_points, available=available),
         value_unit=_value_unit(data, explanation, None if probability is None else latent),
         waterfalls=_waterfall_positions(config.waterfalls, explanation, rows),
