@@ -117,6 +117,23 @@ class AbstractFunctional(AbstractModule):
             return self.apply(columns)
         return other.apply(self.representer(kernel)).T
 
+    def moments(
+        self, mean: RKHSFunction, root: Float[Array, "n r"]
+    ) -> tuple[Float[Array, " q"], Float[Array, "q r"], Float[Array, "q q"]]:
+        r"""Return the parts of the law :math:`L \mu`, :math:`L k_X R` and :math:`L k L^\top`.
+
+        A class whose parts share work overrides it.
+
+        Args:
+            mean: The posterior mean :math:`\mu`, without draws.
+            root: R, with a row for each point of the mean.
+        """
+        # As the outputs of one function they share kernel matrices.
+        intercept = jnp.zeros(1 + root.shape[1], root.dtype).at[0].set(mean.intercept)
+        both = RKHSFunction(mean.kernel, mean.points, jnp.column_stack([mean.coefficients, root]), intercept)
+        numbers = self.apply(both)
+        return numbers[:, 0], numbers[:, 1:], self.prior_covariance(mean.kernel)
+
     def check_space(self, function: RKHSFunction) -> None:
         """Raise ValueError if the numbers are not defined for functions of the space of a function.
 

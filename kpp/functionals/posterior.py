@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kpp.foundation.arguments import guard_exports
+from kpp.foundation.validation import is_concrete
 from kpp.functionals.law import FunctionalLaw
 from kpp.functions import RKHSFunction
 from kpp.typing import Points
@@ -80,7 +82,9 @@ class GPPosterior(eqx.Module):
             ValueError: If the numbers are not defined for the functions of the kernel.
         """
         functional.check_space(self.mean)
-        return _law(self, functional)
+        # Where the functional holds the points of the posterior, `moments` may share their kernel matrices.
+        equal = jax.tree.map(lambda leaf: _is_equal(leaf, self.mean.points), functional)
+        return _law(self, eqx.filter(functional, equal, inverse=True), equal)
 
     @property
     def whitened(self) -> RKHSFunction:
@@ -144,22 +148,21 @@ class GPPosterior(eqx.Module):
         return self.mean.map_draws(of_draw, self.root, *others, batch_size=batch_size)
 
 
+def _is_equal(leaf: Any, points: Points) -> bool:
+    known = all(eqx.is_array(each) and is_concrete(each) for each in (leaf, points))
+    return known and leaf.shape == points.shape and np.array_equal(leaf, points)
+
+
 @eqx.filter_jit
-def _law(posterior: GPPosterior, functional: AbstractFunctional) -> FunctionalLaw:
+def _law(posterior: GPPosterior, other: AbstractFunctional, equal: AbstractFunctional) -> FunctionalLaw:
+    functional = eqx.combine(other, jax.tree.map(lambda known: posterior.mean.points if known else None, equal))
+
     def of_draw(draw: GPPosterior) -> FunctionalLaw:
-        numbers = functional.apply(_joined(draw))
-        reduction = jnp.matmul(numbers[:, 1:], numbers[:, 1:].T, precision="highest")
-        covariance = functional.prior_covariance(draw.mean.kernel) - reduction
-        return FunctionalLaw(numbers[:, 0], (covariance + covariance.T) / 2)
+        mean, whitened, prior = functional.moments(draw.mean, draw.root)
+        covariance = prior - jnp.matmul(whitened, whitened.T, precision="highest")
+        return FunctionalLaw(mean, (covariance + covariance.T) / 2)
 
     return posterior.map_draws(of_draw)
-
-
-def _joined(draw: GPPosterior) -> RKHSFunction:
-    """Return the mean and the whitened functions as the outputs of one function, so that they share kernel matrices."""
-    mean, root = draw.mean, draw.root
-    intercept = jnp.zeros(1 + root.shape[1], root.dtype).at[0].set(mean.intercept)
-    return RKHSFunction(mean.kernel, mean.points, jnp.column_stack([mean.coefficients, root]), intercept)
 
 
 guard_exports(globals())

@@ -12,6 +12,5 @@ from kpp.games.players.coalitions import as_coalitions as as_coalitions
 from kpp.games.players.players import Players as Players
 from kpp.games.values.conditional.conditional_embeddings import restricted_matrices as restricted_matrices
 from kpp.games.values.conditional.landmark_error import LandmarkError as LandmarkError
-from kpp.games.values.product_games import has_product_terms as has_product_terms
 
 _guard_exports(globals())

@@ -9,6 +9,7 @@ from kpp.kernels.pairs.oriented import orient as orient
 from kpp.kernels.parameters import check_positive as check_positive
 from kpp.kernels.parameters import point_rows as point_rows
 from kpp.kernels.parts import check_kernel_fields as check_kernel_fields
+from kpp.kernels.parts import has_product_terms as has_product_terms
 from kpp.kernels.points.bag_mean import PaddedBags as PaddedBags
 from kpp.kernels.points.projected import Unprojected as Unprojected
 

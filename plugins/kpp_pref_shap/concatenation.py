@@ -20,8 +20,9 @@ from jaxtyping import Array, Float
 
 from kpp import RKHSFunction
 from kpp.games import Interventional
-from kpp.games.toolkit import Players, has_product_terms, quadrature_shapley
+from kpp.games.toolkit import Players, quadrature_shapley
 from kpp.kernels import AbstractKernel, Preferential
+from kpp.kernels.toolkit import has_product_terms
 from kpp.preferences.toolkit import PreferenceTerm, preference_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray

@@ -24,8 +24,9 @@ from jaxtyping import Array, Float
 
 from kpp import GPPosterior, RKHSFunction
 from kpp.games import all_coalitions, shapley_values_from_table
-from kpp.games.toolkit import Players, has_product_terms
+from kpp.games.toolkit import Players
 from kpp.kernels import AbstractKernel
+from kpp.kernels.toolkit import has_product_terms
 from kpp.preferences.toolkit import PreferenceTerm, preference_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp import RKHSFunction
-from kpp.games.toolkit import has_product_terms, restricted_matrices
+from kpp.games.toolkit import restricted_matrices
 from kpp.kernels import AbstractKernel, AbstractProductKernel
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.batching import sum_arrays
 
 if TYPE_CHECKING:

@@ -1,1 +1,2 @@
 from .explainer import RKHSShap as RKHSShap
+from .integrated_gradients import IntegratedGradients as IntegratedGradients

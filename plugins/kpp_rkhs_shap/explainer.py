@@ -39,8 +39,9 @@ from kpp.games import (
     interaction_values,
     landmark_error,
 )
-from kpp.games.toolkit import check_effects, choose_method, has_product_terms
+from kpp.games.toolkit import check_effects, choose_method
 from kpp.kernels import RBF
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.threads import num_cores, one_blas_thread
 from kpp.typing import RngKey
 from kpp_rkhs_shap.law import affordable_laws, covariance_of_values, posterior_of

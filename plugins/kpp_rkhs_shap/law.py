@@ -20,7 +20,8 @@ from kpp.explanations import Law
 from kpp.explanations.toolkit import LawOfDraws, Representatives
 from kpp.features import Nystrom, landmarks
 from kpp.games import AbstractImputation, Interventional, Observational, shapley_covariance
-from kpp.games.toolkit import has_product_terms, num_nodes, shapley_root
+from kpp.games.toolkit import num_nodes, shapley_root
+from kpp.kernels.toolkit import has_product_terms
 from kpp.linalg import symmetric_root
 from kpp.runtime.batching import in_blocks
 from kpp.runtime.threads import num_cores

@@ -22,8 +22,9 @@ from jaxtyping import Array, Float, Int
 from kpp import GPPosterior, RKHSFunction
 from kpp.features import Nystrom
 from kpp.games import AbstractImputation, Interventional, Observational
-from kpp.games.toolkit import Players, asymmetric_weights, has_product_terms, num_nodes
+from kpp.games.toolkit import Players, asymmetric_weights, num_nodes
 from kpp.kernels import AbstractKernel
+from kpp.kernels.toolkit import has_product_terms
 
 # Above the coalitions of this many players a covariance is not enumerated.
 _MAX_ENUMERATED = 12

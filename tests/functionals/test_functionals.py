@@ -11,6 +11,7 @@ from scipy.stats import norm
 import kpp
 from kpp.embeddings import AbstractEmbedding, ConditionalMeanEmbedding, Embedded
 from kpp.functionals import AbstractFunctional, Average, Combination, FunctionalLaw, Gradient, Values
+from kpp.functionals.toolkit import PartialDependence
 from kpp.kernels import RBF, AbstractKernel, Matern12
 from kpp.testing import check_functional
 
@@ -35,6 +36,8 @@ FUNCTIONALS = {
     "values": Values(A),
     "average": Average(A, WEIGHTS),
     "mean": Average(A),
+    "partial dependence": PartialDependence(A, 0, [0.3, -1.0]),
+    "weighted partial dependence of both columns": PartialDependence(A, [1, 0], A[:2, ::-1], WEIGHTS[0]),
     "gradient": Gradient(A),
     "one derivative": Gradient(A, [1]),
     "conditional expectations": Embedded(CONDITIONAL, jnp.array([[0.1], [0.5]])),

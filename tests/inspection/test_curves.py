@@ -11,7 +11,7 @@ import pytest
 
 import kpp
 from kpp.causal import CausalDAG
-from kpp.inspection.curves.partial import PartialDependence
+from kpp.functionals.toolkit import PartialDependence
 from kpp.kernels import RBF, Linear, Matern52, ProductKernel
 from kpp_models import GPClassification, GPRegression
 from oracles import curves as oracle
@@ -69,7 +69,7 @@ def test_partial_dependence_of_a_gaussian_process_is_dense_algebra(name):
 
 @pytest.mark.parametrize("name", ["linear factor", "not a product"])
 def test_partial_dependence_obeys_the_laws_of_functionals(name):
-    functional = PartialDependence(jnp.asarray(ROWS[:3]), jnp.array(0), jnp.array(GRID[:2]))
+    functional = PartialDependence(ROWS[:3], 0, GRID[:2])
     kpp.testing.check_functional(functional, posterior_of(KERNELS[name]).mean)
 
 

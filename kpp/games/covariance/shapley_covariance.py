@@ -44,8 +44,9 @@ from kpp.games.estimators.read_game import read_game
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.interventional import Interventional
-from kpp.games.values.product_games import has_product_terms, is_product_game
+from kpp.games.values.product_games import is_product_game
 from kpp.kernels import AbstractKernel
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.batching import map_blocks, rows_that_fit
 from kpp.runtime.threads import num_cores
 from kpp.typing import AnyArray

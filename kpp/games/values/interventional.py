@@ -14,8 +14,9 @@ from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.values.imputation import AbstractImputation, equal_weights, imputed_values
-from kpp.games.values.product_games import example_functions, has_product_terms, product_values
+from kpp.games.values.product_games import example_functions, product_values
 from kpp.kernels import AbstractProductKernel
+from kpp.kernels.toolkit import has_product_terms
 from kpp.typing import AnyArray, PointFunction, Points, RngKey
 
 

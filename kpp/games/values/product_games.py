@@ -22,21 +22,13 @@ from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import CoalitionTable
 from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
-from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
+from kpp.kernels import RBF, AbstractProductKernel
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.batching import average_chunks, rows_that_fit, split_rows
 from kpp.typing import Points, RngKey
 
 # The largest number of elements of an array of factors.
 _MAX_ELEMENTS = 2**20
-
-
-def has_product_terms(kernel: AbstractKernel) -> bool:
-    """Return whether a kernel is a sum of product kernels."""
-    try:
-        kernel.product_terms()
-    except TypeError:
-        return False
-    return True
 
 
 def example_functions(rng_key: RngKey) -> Iterator[tuple[RKHSFunction, Float[Array, "p d"]]]:

@@ -12,23 +12,25 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from kpp import registry
 from kpp.data.tables import Schema
 from kpp.explanations.toolkit import describe_key
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import one_of
 from kpp.functionals import Average, FunctionalLaw, Values
-from kpp.games import AbstractImputation, Causal, CoalitionValues, Observational
-from kpp.games.toolkit import has_product_terms
+from kpp.functionals.toolkit import PartialDependence
+from kpp.games import AbstractImputation, CoalitionValues
 from kpp.inspection.curves.accumulated import local_effects
 from kpp.inspection.curves.grid import Grid, read_grid
 from kpp.inspection.curves.inspected import Inspected
-from kpp.inspection.curves.partial import PartialDependence
 from kpp.inspection.curves.result import Curve
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.programs import release_programs
 from kpp.typing import RngKey
 
 CurveKind = Literal["partial", "individual", "accumulated", "causal", "observational"]
-_GAMES: dict[str, type[AbstractImputation]] = {"causal": Causal, "observational": Observational}
+# The kinds that are the game of one feature, by the registered names of the games.
+_GAMES = ("causal", "observational")
 _KINDS = ("partial", "individual", "accumulated", "causal", "observational")
 # The values of a grid by default, and the largest number of individual curves.
 _NUM_VALUES, _INDIVIDUAL = 20, 50
@@ -139,7 +141,7 @@ def _some(rows: Float[np.ndarray, "n d"], most: int) -> Float[np.ndarray, "m d"]
 
 def _game(kind: str, rows: np.ndarray, schema: Schema, options: Mapping[str, Any]) -> AbstractImputation | None:
     """Return the value function of a kind; raise TypeError for options that it does not have."""
-    cls = _GAMES.get(kind)
+    cls: Any = registry.value_functions()[kind] if kind in _GAMES else None
     names = [] if cls is None else [field.name for field in dataclasses.fields(cls) if field.init]
     own = sorted({*names} - {"background", "feature_names"})
     unknown = sorted({*options} - {*own})
@@ -184,7 +186,7 @@ def _partial(subject: Inspected, rows: np.ndarray, grid: Grid) -> FunctionalLaw:
     """Return the law of partial dependence; grids of up to 20 values share a compiled program."""
     size = len(grid.values)
     values = np.concatenate([grid.values, np.repeat(grid.values[-1:], max(0, _NUM_VALUES - size))])
-    law = subject.law(PartialDependence(jnp.asarray(rows), jnp.asarray(grid.column), jnp.asarray(values)))
+    law = subject.law(PartialDependence(rows, grid.column, values))
     return FunctionalLaw(law.mean[..., :size], law.covariance[..., :size, :size])
 
 

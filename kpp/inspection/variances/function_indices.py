@@ -13,7 +13,7 @@ from jaxtyping import Float
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction
-from kpp.games.toolkit import Players, has_product_terms
+from kpp.games.toolkit import Players
 from kpp.inspection.variances.coalition_variances import coalition_indices
 from kpp.inspection.variances.finite_draws import FiniteDraws, shares_left_out
 from kpp.inspection.variances.product_variances import Sections, prior_indices, section_indices
@@ -25,6 +25,7 @@ from kpp.inspection.variances.sampled_variances import (
     levels_of,
     sampled_indices,
 )
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.batching import call_in_chunks, progress_bar
 from kpp.typing import PointFunction
 

@@ -28,7 +28,7 @@ from kpp_models.treatments.averaging.responses import average_responses
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
-_MAX_DRAWS = 250
+MAX_DRAWS = 250
 # The variance of the noise of a standardized outcome: the median is 0.36, and an outcome without noise has a mode, too.
 _NOISE_PRIOR = dist.InverseGamma(1.0, 0.25)
 # Latent values that are log-odds or log-rates: the scale of the prior variance, and the prior of the mean.
@@ -54,7 +54,7 @@ class EffectRegression:
     @classmethod
     def of_fit(cls, fit: Fit, column: TreatmentColumn) -> EffectRegression:
         """Return the regression of a fit, with few enough draws."""
-        kept = thinned(fit)
+        kept = fit.thin(MAX_DRAWS)[0]
         return cls(kept.function_posterior(), likelihood_of_draws(kept), column)
 
     @property
@@ -102,12 +102,6 @@ def _joined(draws: jax.Array) -> np.ndarray:
     if not bool(jnp.isfinite(draws).all()):
         raise FloatingPointError("the draws of the effect are not finite: a covariance matrix cannot be factorized")
     return np.asarray(draws).reshape(draws.shape[0], -1, *draws.shape[3:])
-
-
-def thinned(fit: Fit) -> Fit:
-    """Return a fit with few enough draws, at even distances in each chain."""
-    step = -(-fit.num_chains * fit.num_draws // _MAX_DRAWS)
-    return fit if step == 1 else dataclasses.replace(fit, draws={k: v[:, ::step] for k, v in fit.draws.items()})
 
 
 def likelihood_of_draws(fit: Fit) -> AbstractPointwiseLikelihood | None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
 from kpp_study.report.rows import Predicted
+
+if TYPE_CHECKING:
+    from kpp.inspection import Curve
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,7 @@ class ReportContents:
         provenance: Facts about the computation, by name.
         versions: Versions of the packages.
         source: The text of the study file.
+        curves: The curves of the most important features, in the units of the table; empty if there are none.
         certificate: What `kpp.certify` found, as a sentence; empty if it was not asked.
     """
 
@@ -152,4 +157,5 @@ class ReportContents:
     provenance: Mapping[str, str]
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    curves: Sequence[Curve] = ()
     certificate: str = ""

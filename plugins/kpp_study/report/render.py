@@ -22,6 +22,7 @@ _SECTIONS = (
     ("check", "Predictive check"),
     ("loo", "Leave-one-out"),
     ("explanation", "Explanation"),
+    ("curves", "Curves"),
     ("instances", "Single predictions"),
     ("made", "How it was made"),
 )
@@ -46,6 +47,7 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
             "prior_image": _prior_image(contents),
             "check_image": _check_image(contents, coverage),
             "loo_image": _loo_image(contents),
+            "curves_image": _curves_image(contents),
         }
         explained = explained_part(
             contents.explanation,
@@ -57,7 +59,7 @@ def render_report(contents: ReportContents, *, progress: Callable[[Sequence[int]
             progress=progress,
         )
     page = {
-        "sections": _SECTIONS,
+        "sections": [section for section in _SECTIONS if contents.curves or section[0] != "curves"],
         "strongest": importance(contents.explanation)[0],
         "convergence": convergence,
         "is_label": contents.probability is not None,
@@ -89,6 +91,14 @@ def _prior_image(contents: ReportContents) -> Image | None:
     if prior is None or figure is None:
         return None
     return embed(figure, alternatives.priors_and_posteriors(prior, posterior), label="Plot of priors and posteriors")
+
+
+def _curves_image(contents: ReportContents) -> Image | None:
+    if not contents.curves:
+        return None
+    figure = figures.curves(contents.curves, contents.value_unit)
+    caption = "Short lines on the axis are the values of the feature in the data."
+    return embed(figure, alternatives.curves(contents.curves), caption, label="Curves of features")
 
 
 def _check_image(contents: ReportContents, coverage: float) -> Image | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from kpp.calibration.certifiable import WHOLE
@@ -15,6 +16,7 @@ from kpp.calibration.certificate import Certificate, certify
 from kpp.explanations import Explanation
 from kpp.foundation.wording import duration
 from kpp.inference import Fit
+from kpp.inspection import Curve, curve
 from kpp.runtime.batching import progress_bar
 from kpp.storage import arviz_data, netcdf
 from kpp_study.report.render import render_report
@@ -22,10 +24,14 @@ from kpp_study.study.errors import blame
 from kpp_study.study.kept_fit import KeptFit, kept_fit
 from kpp_study.study.output import check_output, output_folder, versions
 from kpp_study.study.plan import StudyPlan, make_plan
+from kpp_study.study.reading.data import StudyData
 from kpp_study.study.reported.summary import report_contents
 from kpp_study.study.sections.config import StudyConfig
 from kpp_study.study.stages import Stages
 from kpp_study.study.study_fit import FIT_FILE, save_fit
+
+# A probability is drawn jointly at all rows and values, which should take seconds.
+_CURVES, _VALUES, _ROWS_OF_PROBABILITY = 3, 12, 30
 
 
 def run_study(
@@ -110,11 +116,32 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
         except (TypeError, ValueError) as error:  # everything else of the study is complete
             stages.say(f"{FIT_FILE}, from which new rows could be predicted, can't be written: {error}")
         contents = report_contents(plan, fit, groups, explanation, stages.seconds)
+        contents = dataclasses.replace(contents, curves=_curves(fit, plan.data, explanation))
         if certificate is not None:
             contents = dataclasses.replace(contents, certificate=certificate.sentence())
     with stages.stage("report"):
         html = render_report(contents, progress=lambda rows: _with_bar(rows, plan.progress))
         (folder / "report.html").write_text(html, encoding="utf-8")
+
+
+def _curves(fit: Fit, data: StudyData, explanation: Explanation) -> list[Curve]:
+    """Return the curves of the features with the largest contributions, in the units of the data.
+
+    They need a Gaussian posterior of the function, and rows of features as points.
+    """
+    if data.match is not None or not fit.has_function_posterior:
+        return []
+    values = abs(explanation.mean().values)
+    sizes = values.mean([dim for dim in values.dims if dim != "feature"]).to_series()
+    names = [name for name in sizes.sort_values(ascending=False, kind="stable").index if _varies(data, name)]
+    rows = slice(None, None, -(-data.num_points // _ROWS_OF_PROBABILITY) if data.is_label else None)
+    return [data.units.curve(curve(fit, data.points[rows], name, grid=_VALUES)) for name in names[:_CURVES]]
+
+
+def _varies(data: StudyData, name: str) -> bool:
+    """Return whether a name is that of a feature, not of a group, with several values."""
+    schema = data.units.schema
+    return name in schema.feature_names and np.ptp(data.x[:, schema.index(name)]) > 0
 
 
 def _certify(plan: StudyPlan, fit: Fit, explanation: Explanation) -> Certificate:

@@ -9,8 +9,8 @@ import pytest
 
 import kpp
 from kpp.games import all_coalitions, shapley_values_from_table
-from kpp.games.toolkit import has_product_terms
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Matern32, Preferential
+from kpp.kernels.toolkit import has_product_terms
 from kpp_pref_shap import (
     PreferentialContext,
     PreferentialItems,

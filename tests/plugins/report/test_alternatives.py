@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
+import kpp
 from kpp.foundation.wording import listed
 from kpp_study.report.drawings import alternatives
 from kpp_study.report.numbers import fixed, number, short_name, signed
@@ -29,6 +30,11 @@ def test_the_predictive_check_compares_means_and_spreads():
     assert "mean 2 and standard deviation 0.8165" in text
     assert "means from 2 to 2 and standard deviations from 0.816 to 0.816" in text
     assert "correlation 1; 100% of the 90% intervals" in text
+
+
+def test_curves_have_numbers_at_their_ends():
+    curve = kpp.curve(lambda x: 3.0 * x[:, 0], np.array([[0.0, 1.0], [2.0, 5.0]]), "x0")
+    assert "x0 from 0 (0 to 0) at 0 to 6 (6 to 6) at 2." in alternatives.curves([curve])
 
 
 def test_calibration_is_told_by_groups():

@@ -140,7 +140,8 @@ def test_the_summary_has_a_row_for_every_parameter(finished):
 
 def test_the_report_has_every_section(report):
     page = Page(report)
-    sections = ["data", "model", "posterior", "convergence", "check", "loo", "explanation", "instances", "made"]
+    sections = ["data", "model", "posterior", "convergence", "check", "loo", "explanation", "curves"]
+    sections += ["instances", "made"]
     assert [name for name in page.ids if name in sections] == sections
     assert page.tags.count("h1") == 1
     assert page.tags.count("details") == 3
@@ -174,7 +175,7 @@ def test_names_of_columns_are_escaped(report):
 
 def test_every_image_says_what_it_shows(report):
     images = Page(report).images
-    assert len(images) == 5  # target, hyperparameters, predictive check, Pareto k, beeswarm
+    assert len(images) == 6  # target, hyperparameters, predictive check, Pareto k, beeswarm, curves
     assert all(re.search(r"\d.*\d", image["alt"]) for image in images)  # with numbers
 
 

@@ -94,6 +94,20 @@ def test_an_unknown_level_may_be_predicted_from_the_prior(finished):
     assert (found["prediction_sd"] > known["prediction_sd"]).all()
 
 
+def test_curves_are_means_of_predictions_in_the_units_of_the_table(finished):
+    """A curve takes 100 of the 120 draws: its means differ by less than 1 % of the spread of the prices."""
+    fit = load_fit(finished.folder)
+    points = fit.units.points(finished.frame[list(fit.units.schema.feature_names)])
+    spread = finished.frame["price & tax"].std()
+    for feature, grid in (("area", [-1.0, 1.0]), ("town", 2)):
+        curve = fit.units.curve(kpp.curve(fit.fit, points, feature, grid=grid))
+        expected = [fit.predict(finished.frame.assign(**{feature: v}))["prediction"].mean() for v in curve.grid]
+        np.testing.assert_allclose(curve.summary()["mean"], expected, atol=0.01 * spread)
+        assert sorted(curve.dataset["data"].to_numpy())[:1] == pytest.approx(
+            [finished.frame["area"].min() if feature == "area" else 0.0]
+        )
+
+
 def test_loading_a_fit_in_standardized_units_says_so(finished, caplog):
     with caplog.at_level(logging.WARNING, "kpp"):
         load_fit(finished.folder)

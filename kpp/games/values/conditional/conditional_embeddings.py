@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from kpp.games.values.product_games import has_product_terms, masked_product
+from kpp.games.values.product_games import masked_product
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
+from kpp.kernels.toolkit import has_product_terms
 from kpp.linalg import DenseRidge
 from kpp.typing import Points
 

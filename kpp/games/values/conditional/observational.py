@@ -29,10 +29,10 @@ from kpp.games.values.conditional.conditional_embeddings import (
 )
 from kpp.games.values.conditional.landmark_embeddings import LandmarkEmbeddings, read_landmarks
 from kpp.games.values.imputation import imputed_values, mean_prediction
-from kpp.games.values.product_games import example_functions, has_product_terms
+from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values, weighted_sums
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, parameter
-from kpp.kernels.toolkit import check_positive
+from kpp.kernels.toolkit import check_positive, has_product_terms
 from kpp.linalg import DenseRidge, FactorizationError
 from kpp.runtime.batching import NUM_BLOCKS, map_blocks, map_rows, rows_that_fit, sum_arrays
 from kpp.runtime.memory import check_count, check_memory

@@ -20,12 +20,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from kpp.functionals import GPPosterior
-from kpp.games.toolkit import has_product_terms
 from kpp.gp.toolkit import draw_gaussian, prior_factor
-from kpp.kernels import AbstractKernel, Sum
+from kpp.kernels import AbstractKernel, AbstractProductKernel, Sum
+from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.memory import check_count, check_memory
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.averages import split_factors
 
 
 class Grid(NamedTuple):
@@ -112,12 +111,22 @@ def _draw_prior(
     total = jnp.zeros(shape)
     terms = kernel.product_terms()
     for key, term in zip(jax.random.split(rng_key, len(terms)), terms, strict=True):
-        of_values, of_others = split_factors(term, grid.rows, column, grid.values)
+        of_values, of_others = _split_factors(term, grid.rows, column, grid.values)
         white = jax.random.normal(key, shape, total.dtype)
         total += jnp.einsum(
             "ij,bjk,lk->bil", prior_factor(of_values), white, prior_factor(of_others), precision="highest"
         )
     return total
+
+
+def _split_factors(
+    term: AbstractProductKernel, rows: Float[Array, "n d"], column: int, values: Float[Array, " t"]
+) -> tuple[Float[Array, "t t"], Float[Array, "n n"]]:
+    """Split a product kernel at t values of one column and at rows: matrices (t, t), with the scale, and (n, n)."""
+    # Without the barrier a program of jaxlib 0.12 reads uninitialized memory where the factor is the constant 1.
+    of_others = jax.lax.optimization_barrier(jnp.prod(jnp.delete(term.factors(rows, rows), column, axis=0), axis=0))
+    settings = jnp.tile(rows[:1], (len(values), 1)).at[:, column].set(values)
+    return term.scale * term.factors(settings, settings)[column], of_others
 
 
 def _draw_by_covariance(

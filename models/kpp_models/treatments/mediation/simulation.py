@@ -28,7 +28,7 @@ from kpp.gp.toolkit import draw_gaussian
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging.mean_response import mean_response
 from kpp_models.treatments.mediation.edges import MediationQuestion
-from kpp_models.treatments.regression import OutcomeFit, likelihood_of_draws, thinned
+from kpp_models.treatments.regression import MAX_DRAWS, OutcomeFit, likelihood_of_draws
 
 # The rows of one average: a joint draw takes a matrix of (settings * rows)^2 numbers.
 _MAX_ROWS = 200
@@ -56,7 +56,7 @@ class Regression:
     @classmethod
     def of_fit(cls, found: OutcomeFit) -> Regression:
         """Return the regression of a fit, with few enough draws."""
-        kept = thinned(found.fit)
+        kept = found.fit.thin(MAX_DRAWS)[0]
         likelihood = likelihood_of_draws(kept)
         assert likelihood is not None  # the models of `fit_outcome` have one
         return cls(kept.function_posterior(), likelihood, found.scales, found.center, found.width)

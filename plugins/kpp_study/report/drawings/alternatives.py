@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import xarray as xr
 
@@ -10,6 +13,9 @@ from kpp.foundation.wording import listed
 from kpp.plots.toolkit import importance_order, mean_absolute
 from kpp_study.report.convergence import flatten
 from kpp_study.report.numbers import interval, number, short, short_name
+
+if TYPE_CHECKING:
+    from kpp.inspection import Curve
 
 _TAILS = (0.05, 0.95)
 _MOST = 10  # names in one text
@@ -37,6 +43,22 @@ def priors_and_posteriors(prior: xr.Dataset, posterior: xr.Dataset) -> str:
         f"Posterior medians with 90% intervals, and those of the priors: {listed(parts, _MOST)}. The table under "
         "Convergence has all posteriors."
     )
+
+
+def curves(found: Sequence[Curve]) -> str:
+    """Describe curves by their means and intervals at the first and the last value."""
+    parts = []
+    for curve in found:
+        ends = [
+            f"{short(row['mean'])} ({interval((row['lower'], row['upper']))}) at {_value(value)}"
+            for value, row in curve.summary().iloc[[0, -1]].iterrows()
+        ]
+        parts.append(f"{short_name(curve.attrs['feature'])} from {ends[0]} to {ends[1]}")
+    return f"Curves of the mean prediction, with 90% intervals at their ends: {listed(parts, _MOST)}."
+
+
+def _value(value: Any) -> str:
+    return short(float(value)) if isinstance(value, (int, float)) else str(value)
 
 
 def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str, coverage: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from kpp_study.report.numbers import short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from kpp.inspection import Curve
 
 _WIDTH = 8.6
 _INTERVAL = (0.05, 0.95)
@@ -127,6 +130,22 @@ def loo_diagnostics(pareto_k: np.ndarray) -> Figure:
     axis.plot(rows[high], pareto_k[high], "D", color=ORANGE, markersize=5)
     axis.axhline(0.7, color=GRAY, linestyle="--", linewidth=1)
     axis.set(xlabel="row", ylabel="Pareto k")
+    return figure
+
+
+def curves(found: Sequence[Curve], value_unit: str) -> Figure:
+    """Show how the prediction depends on single features, with intervals and bands; `value_unit` is that of values."""
+    figure, axes = _figure(len(found), height=3.2)
+    for axis, curve in zip(axes, found, strict=True):
+        curve.plot(ax=axis)
+        axis.set(xlabel=_lines(short_name(curve.attrs["feature"])), ylabel="")
+        axis.get_legend().remove()
+    limits = np.array([axis.get_ylim() for axis in axes])
+    for axis in axes:
+        axis.set_ylim(limits.min(), limits.max())  # so that the sizes of effects can be compared
+    unit = "probability" if found[0].attrs["scale"] == "probability" else short_name(value_unit)
+    axes[0].set_ylabel(_lines(f"mean prediction ({unit})"))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,9 @@ from jaxtyping import Float
 
 from kpp.data.tables import Scales, Schema
 from kpp.explanations import Explanation
+
+if TYPE_CHECKING:
+    from kpp.inspection import Curve
 
 _TARGET_GROUPS = ("observed_data", "posterior_predictive", "prior_predictive")
 # How a result changes if the function f becomes c + s f: by which power of s it is multiplied, and whether c is added.
@@ -136,6 +139,20 @@ class StudyUnits:
                 {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
             )
         return Explanation(dataset.assign_attrs(target=self.target))
+
+    def curve(self, curve: Curve) -> Curve:
+        """Return a curve in the units of the table; probabilities have no unit."""
+        dataset, feature = curve.dataset, curve.attrs["feature"]
+        column = self.schema.index(feature)
+        if feature not in self.schema.categories:
+            moved = {name: self.center[column] + self.scale[column] * dataset[name] for name in ("grid", "data")}
+            dataset = dataset.assign_coords(grid=moved["grid"].to_numpy()).assign(data=moved["data"])
+        if curve.attrs["scale"] != "probability":
+            values = {name: self.target_center + self.target_scale * dataset[name] for name in ("draws", "mean")}
+            if "covariance" in dataset:
+                values["covariance"] = self.target_scale**2 * dataset["covariance"]
+            dataset = dataset.assign(values)
+        return dataclasses.replace(curve, dataset=dataset)
 
     def groups(self, groups: Mapping[str, xr.Dataset], x: Float[np.ndarray, "n d"]) -> dict[str, xr.Dataset]:
         r"""Express the groups of a fit about the target and the features in their own units.
