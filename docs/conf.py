@@ -44,6 +44,7 @@ extensions = [
     "sphinx_sitemap",
     "sphinxcontrib.bibtex",
     "sphinxext.opengraph",
+    "used_in",
 ]
 exclude_patterns = [f"gallery/{folder}*.{kind}" for folder in ("", "**/") for kind in ("ipynb", "json", "py", "zip")]
 suppress_warnings = ["config.cache"]  # of the classes among the settings of the gallery

@@ -3,6 +3,7 @@
 They are written before Sphinx looks for pages, into docs/reference, where git ignores them.
 """
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -75,6 +76,13 @@ PACKAGES = {
         "kpp.plots.toolkit",
         "kpp.preferences.toolkit",
     ],
+}
+# What an explainer requires of a predictor, in the words of the table of options.
+EXPLAINED = {
+    "rkhs_function": "a kernel model",
+    "probabilities": "probabilities",
+    "callable": "any model",
+    "pairs": "preferences",
 }
 # In the shape (*draws, p) the star would begin an emphasis.
 STAR = re.compile(r"(?<=[(\s'\"])\*(?=[a-z_]+[,)\s\['\"])")
@@ -196,6 +204,39 @@ def key_table(section: dict[str, Any]) -> list[str]:
     return lines
 
 
+def options_of_explain() -> list[str]:
+    """Return the tables of what `kpp.explain` takes: the fields of each explainer and of each value function."""
+    lines = []
+    for kind in ("explainers", "value_functions"):
+        title = kind.replace("_", " ")
+        lines += [f".. rubric:: Options of the {title}", ""]
+        lines += [".. list-table::", "   :header-rows: 1", "   :widths: 30 70", ""]
+        lines += ["   * - name", "     - options, the required ones in bold"]
+        for name, cls in sorted(getattr(registry, kind)().items()):
+            link = f":py:obj:`{name} <{places()[id(cls)]}>`" if id(cls) in places() else f"``{name}``"
+            explained = f", explains {EXPLAINED[cls.requires]}" if kind == "explainers" else ""
+            options = [option(cls, field) for field in dataclasses.fields(cls) if field.init]
+            lines += [f"   * - {link}{explained}", f"     - {', '.join(options) or 'none'}"]
+        lines.append("")
+    return lines
+
+
+def option(cls: Any, field: "dataclasses.Field[Any]") -> str:
+    """Return an option as the tables show it: in bold if it is required, else with its default if that is short."""
+    if field.name == "value_function" and cls.requires == "rkhs_function":
+        return "``value_function='interventional'``"  # which `kpp.explain` fills in
+    if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        return f"**{field.name}**"
+    short = isinstance(field.default, str | int | float | None)
+    return f"``{field.name}={field.default!r}``" if short else f"``{field.name}``"
+
+
+def add_options(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Add to the page of `kpp.explain` what it takes."""
+    if name == "kpp.explain":
+        lines += ["", *options_of_explain()]
+
+
 def write_if_changed(path: Path, text: str) -> None:
     """Write a page, unless it is there already: Sphinx reads again what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,6 +268,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("config-inited", write_pages)
+    app.connect("autodoc-process-docstring", add_options, priority=901)
     app.connect("autodoc-process-docstring", escape_stars, priority=900)  # after napoleon
     app.connect("autodoc-skip-member", skip_inherited)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,6 +15,8 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 READ = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"))]
 GENERATED = ("gallery/", "api/")  # folders of pages that are written when the site is built
 GUIDES = sorted(page for folder in ("how_to", "tutorials") for page in (ROOT / "docs" / folder).glob("*.md"))
+WIDEST = 88  # characters of a line of code, which is what fits beside the side bars; longer lines would be scrolled
+LANGUAGES = ("{code-cell}", "bash", "console", "py", "python", "toml", "yaml")
 LONGEST = 2500  # words of a guide, as `wc -w` counts them; longer parts become pages of their own
 NOTEBOOK = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n"
 
@@ -45,6 +47,17 @@ def test_the_code_of_a_page_is_run_when_the_site_is_built(page: Path):
     assert not blocks(page, "python"), "a block that is to run is a {code-cell}"
     if blocks(page, "{code-cell}"):
         assert page.read_text(encoding="utf-8").startswith(NOTEBOOK)
+
+
+@pytest.mark.parametrize("page", [page for page in READ if page.name != "CONTRIBUTING.md"], ids=page_name)
+def test_the_code_of_a_page_need_not_be_scrolled(page: Path):
+    code = [
+        (start + i, line)
+        for each in LANGUAGES
+        for start, text in blocks(page, each)
+        for i, line in enumerate(text.splitlines(), 1)
+    ]
+    assert not [f"{page.name}:{number}: {line}" for number, line in code if len(line) > WIDEST]
 
 
 def without_code(page: Path) -> str:
