@@ -100,6 +100,7 @@ def has_network() -> bool:
 intersphinx_mapping = OTHER_SITES if has_network() else {}
 
 # Gallery
+GALLERY = ("explanations", "trust", "models", "averages", "causes", "preferences")  # its sections in their order
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples" / "gallery"),
     "gallery_dirs": "gallery",
@@ -112,6 +113,7 @@ sphinx_gallery_conf = {
     "reset_modules": ("matplotlib", "gallery_warnings.make_errors"),
     "show_memory": False,
     "write_computation_times": False,
+    "subsection_order": [f"../examples/gallery/{name}" for name in GALLERY],
     "within_subsection_order": "FileNameSortKey",
     "ignore_repr_types": r"matplotlib\.",  # what a cell of a picture returns
     "thumbnail_size": (400, 280),

@@ -6,6 +6,7 @@ All run when the site is built, where a warning is an error; tests/browser looks
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,24 @@ import pytest
 GALLERY = Path(__file__).resolve().parents[2] / "examples" / "gallery"
 # BoTorch is not installed, and its script is a command with its own test.
 SCRIPTS = sorted(path for path in GALLERY.rglob("*.py") if path.name != "botorch_loop.py")
+# The site shows a button for each tag, which selects the examples that have it.
+TAGS = {
+    "Gaussian processes",
+    "Shapley values",
+    "aggregates",
+    "any model",
+    "causal effects",
+    "causal graph",
+    "classification",
+    "correlated features",
+    "intervals",
+    "kernels",
+    "large data",
+    "next experiment",
+    "plots",
+    "preferences",
+    "scikit-learn",
+}
 
 
 def name(path: Path) -> str:
@@ -41,6 +60,8 @@ def test_each_script_has_the_form_of_the_gallery(path):
     assert title and underline == "=" * len(title) and not blank
     assert " ".join(sentences).endswith(".")
     assert text.count("\n# %%\n") >= 2
+    (tags,) = re.findall(r"^# sphinx_gallery_tags = (\[.*\])$", text, re.MULTILINE)
+    assert ast.literal_eval(tags) and set(ast.literal_eval(tags)) <= TAGS
     assert "argparse" not in text and "__main__" not in text
     assert "Read more in the user guide" in text.rpartition("# %%")[2]
 
@@ -118,14 +139,14 @@ def check_bayes_shap(script: dict[str, Any]) -> None:
 
 
 CLAIMS: dict[str, Callable[[dict[str, Any]], None]] = {
-    "explanations/bayes_shap_intervals": check_bayes_shap,
+    "trust/bayes_shap_intervals": check_bayes_shap,
     "explanations/causal_shapley": check_causal_values,
     "explanations/curve_of_one_feature": check_curves,
-    "explanations/gpec_boundary": check_boundary,
-    "explanations/gpec_tree_shap": check_tree_shap,
+    "trust/gpec_boundary": check_boundary,
+    "trust/gpec_tree_shap": check_tree_shap,
     "explanations/interactions": check_interactions,
     "explanations/interventional_or_observational": check_observational_values,
-    "explanations/pref_shap": check_preference,
+    "preferences/pref_shap": check_preference,
 }
 
 

@@ -11,6 +11,7 @@ another season would change the temperature, and its causal Shapley value says s
 # humidity. The rentals depend on the temperature and the humidity only. A Gaussian
 # process learns to predict them.
 
+# sphinx_gallery_tags = ["Shapley values", "any model", "causal graph"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -5,6 +5,7 @@ A Gaussian process predicts the growth of seedlings from light and water. Its cu
 the light has an interval at each value, and a band that holds the whole curve.
 """
 
+# sphinx_gallery_tags = ["any model", "Gaussian processes"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -10,6 +10,7 @@ classifier, and their disagreement tells how certain the map is.
 # The classifier is a logistic regression on the digits of scikit-learn, 8 by 8 pixels
 # each.
 
+# sphinx_gallery_tags = ["any model", "classification"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -9,6 +9,7 @@ the results go into a Zarr store. The rows are never in memory together.
 # A kernel ridge regression on landmarks learns from the blocks. Here 20,000 rows in
 # five blocks stand for a table of any length.
 
+# sphinx_gallery_tags = ["Shapley values", "large data"]
 import tempfile
 from pathlib import Path
 

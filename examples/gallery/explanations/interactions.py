@@ -10,6 +10,7 @@ pair does, and the picture finds it.
 # Friedman's benchmark: the target is 10 sin(pi a b) + 20 (c - 1/2)^2 + 10 d + 5 e plus
 # noise. Only a and b interact, and f has no influence.
 
+# sphinx_gallery_tags = ["Shapley values", "Gaussian processes"]
 import jax
 import matplotlib.pyplot as plt
 import pandas as pd

@@ -12,6 +12,7 @@ prediction. The picture helps to choose.
 # score depends on the income and the age only, so the truth is known. A kernel ridge
 # regression of scikit-learn learns it.
 
+# sphinx_gallery_tags = ["Shapley values", "correlated features"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -9,6 +9,7 @@ more coalitions give smaller standard errors.
 # %%
 # Thirteen features have 8192 coalitions. We value only a part of them.
 
+# sphinx_gallery_tags = ["Shapley values", "any model", "scikit-learn"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

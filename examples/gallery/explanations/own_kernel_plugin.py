@@ -11,6 +11,7 @@ priors, and with exact Shapley values.
 # feature. This one is :math:`\sigma^2 \prod_j \exp((\cos(x_j - x'_j) - 1) / \ell_j^2)`,
 # for angles in degrees. Its parameters may be numbers or priors.
 
+# sphinx_gallery_tags = ["kernels", "Shapley values"]
 import equinox as eqx
 import jax
 import jax.numpy as jnp

@@ -12,6 +12,7 @@ which direction, and how certain this is.
 # patients, and explain 100 others. The estimator chooses priors in the units of the
 # data.
 
+# sphinx_gallery_tags = ["Shapley values", "Gaussian processes", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_diabetes

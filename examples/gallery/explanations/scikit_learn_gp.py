@@ -9,6 +9,7 @@ nothing is fitted again.
 # %%
 # Four measurements of 200 patients, in a pipeline with a scaler.
 
+# sphinx_gallery_tags = ["Shapley values", "Gaussian processes", "scikit-learn"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

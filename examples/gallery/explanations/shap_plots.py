@@ -8,6 +8,7 @@ the bounds of its intervals. What shap has computed can be read in the same way.
 # %%
 # A Gaussian process classifies the wines of scikit-learn: which of them are Barolo?
 
+# sphinx_gallery_tags = ["Shapley values", "plots"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

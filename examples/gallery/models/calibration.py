@@ -6,6 +6,7 @@ true parameter among the draws of its posterior is uniform. The picture shows a
 posterior that passes this check, and one with an error that fails it.
 """
 
+# sphinx_gallery_tags = ["intervals", "Gaussian processes"]
 import jax
 import matplotlib.pyplot as plt
 import numpyro

@@ -6,6 +6,7 @@ the probability at every point of the plane, and it is honest: far from all wine
 probability goes back to one half.
 """
 
+# sphinx_gallery_tags = ["Gaussian processes", "classification"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

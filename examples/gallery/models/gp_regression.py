@@ -6,6 +6,7 @@ prediction. Every input has its own lengthscale with a prior, so the data decide
 inputs matter and how fast the growth changes with them.
 """
 
+# sphinx_gallery_tags = ["Gaussian processes", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -6,6 +6,7 @@ its priors take for plausible. Kernels are combined by sums and products, and an
 their numbers may have a prior.
 """
 
+# sphinx_gallery_tags = ["kernels", "Gaussian processes"]
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt

@@ -6,6 +6,7 @@ With landmarks the function is spanned by a few points, so that one pass over th
 is enough. The picture shows how many landmarks a table needs.
 """
 
+# sphinx_gallery_tags = ["large data", "kernels"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -6,6 +6,7 @@ Write the model in NumPyro, and let ``kpp.sample`` draw the kernel of the trend 
 priors.
 """
 
+# sphinx_gallery_tags = ["kernels"]
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt

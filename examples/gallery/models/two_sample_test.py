@@ -6,6 +6,7 @@ two-sample test gives a p-value that is exact for any sample size, and its witne
 function shows where one group is more frequent than the other.
 """
 
+# sphinx_gallery_tags = ["kernels"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

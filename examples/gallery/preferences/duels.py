@@ -6,6 +6,7 @@ better. The search asks few such questions, and each one is chosen where the ans
 expected to help most.
 """
 
+# sphinx_gallery_tags = ["preferences", "next experiment"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

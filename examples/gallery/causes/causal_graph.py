@@ -6,6 +6,7 @@ sets of variables that remove the confounding of a treatment and an outcome, and
 explains why another set does not.
 """
 
+# sphinx_gallery_tags = ["causal graph", "causal effects"]
 import matplotlib.pyplot as plt
 
 from kpp.causal import (

@@ -6,6 +6,7 @@ dose is misleading. Given a causal graph, ``kpp_models.causal_effect`` adjusts f
 severity and gives the effect of the dose with an interval.
 """
 
+# sphinx_gallery_tags = ["causal effects", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

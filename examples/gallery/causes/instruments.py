@@ -6,6 +6,7 @@ regression then finds that high prices do little harm. The cost of transport cha
 price only, so it is an instrument, and it uncovers the true effect.
 """
 
+# sphinx_gallery_tags = ["causal effects", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

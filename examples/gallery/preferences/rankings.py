@@ -6,6 +6,7 @@ Gaussian process finds from these rankings how the liking depends on the sugar, 
 likely each lemonade is to be chosen.
 """
 
+# sphinx_gallery_tags = ["preferences", "Gaussian processes"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

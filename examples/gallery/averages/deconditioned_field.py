@@ -6,6 +6,7 @@ known at every pixel. A conditional mean process combines both: it recovers the 
 whose averages are the measurements.
 """
 
+# sphinx_gallery_tags = ["aggregates", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

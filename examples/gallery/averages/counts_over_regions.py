@@ -6,6 +6,7 @@ to place within a region. The model recovers the rate along the coast from the c
 with an interval that is wide where few people live.
 """
 
+# sphinx_gallery_tags = ["aggregates", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -11,6 +11,7 @@ uncertain.
 # A random forest learns points of a square. The boundary is a wave of growing
 # frequency: simple at the left, complex at the right.
 
+# sphinx_gallery_tags = ["Shapley values", "classification", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

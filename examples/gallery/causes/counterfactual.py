@@ -6,6 +6,7 @@ a question about her, and not about the average patient: what we know of her say
 than her age. A structural model keeps her noise, and changes the dose only.
 """
 
+# sphinx_gallery_tags = ["causal graph", "causal effects"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

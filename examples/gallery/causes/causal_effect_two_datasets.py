@@ -6,6 +6,7 @@ value changes the health. Nobody measured dose and health together. BayesIMP joi
 studies, and says from which of them its uncertainty comes.
 """
 
+# sphinx_gallery_tags = ["causal effects", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

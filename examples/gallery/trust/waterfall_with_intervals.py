@@ -10,6 +10,7 @@ is.
 # We take seven measurements of the breast cancer data and fit a Gaussian process to 120
 # tumors.
 
+# sphinx_gallery_tags = ["Shapley values", "plots", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

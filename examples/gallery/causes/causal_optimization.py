@@ -6,6 +6,7 @@ treatment is likely to be, and the search begins there. On average it needs fewe
 than a search that starts from nothing.
 """
 
+# sphinx_gallery_tags = ["causal effects", "next experiment"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -6,6 +6,7 @@ Bayesian quadrature needs a few runs only: it learns the output as a function of
 input, and gives the average with an interval.
 """
 
+# sphinx_gallery_tags = ["Gaussian processes", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -11,6 +11,7 @@ the exact values (black).
 # be computed for comparison: from all 32 coalitions, each with all rows of the
 # background.
 
+# sphinx_gallery_tags = ["Shapley values", "any model", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -9,6 +9,7 @@ which properties of the two flats speak for it, and how certain this is.
 # We simulate 60 flats and 400 noisy choices. People dislike the rent and the way to
 # work, and like a large flat. The floor does not matter.
 
+# sphinx_gallery_tags = ["Shapley values", "preferences"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -6,6 +6,7 @@ this. A generalized preferential Gaussian process (GPGP) learns such cycles from
 matches, where a model with one utility per player must fail.
 """
 
+# sphinx_gallery_tags = ["preferences", "Gaussian processes"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -10,6 +10,7 @@ uncertainty: dark where explanations can be trusted.
 # A support vector machine separates two classes. For x < 0 their boundary is a wave,
 # for x > 0 a line.
 
+# sphinx_gallery_tags = ["any model", "classification", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np

@@ -6,6 +6,7 @@ says nothing about the response. Ordinary regressions do not use this fact. The
 projection makes any regression obey it, and the error falls.
 """
 
+# sphinx_gallery_tags = ["causal graph", "correlated features"]
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd

@@ -9,6 +9,7 @@ slope, so that one knows whether the neighbors are enough.
 # %%
 # A random forest predicts whether a tumor is malignant.
 
+# sphinx_gallery_tags = ["any model", "intervals"]
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
