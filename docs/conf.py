@@ -11,6 +11,8 @@ HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build"
 sys.path.insert(0, str(HERE))
 
+from page_links import source_of_object  # noqa: E402
+
 # Read before JAX starts, also by the processes that run the pages: programs are compiled once, quickly, and kept.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -30,11 +32,14 @@ language = "en"
 
 extensions = [
     "myst_nb",
+    "page_links",
     "page_order",
     "reference_pages",
+    "search_words",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
+    "sphinx.ext.linkcode",
     "sphinx.ext.napoleon",
     "sphinx_click",
     "sphinx_copybutton",
@@ -88,6 +93,11 @@ OTHER_SITES = {
 }
 
 
+def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
+    """Return the address of the source of a name of the reference."""
+    return source_of_object(PROJECT["urls"]["Source"], info) if domain == "py" else None
+
+
 def has_network() -> bool:
     """Return whether other sites can be reached; without them their names are no links."""
     try:
@@ -125,7 +135,8 @@ html_title = "kpp"
 html_baseurl = os.environ.get("KPP_SITE_URL", "http://localhost:8000/")  # for the sitemap and cards
 # MathJax from its package, so that formulas need no network.
 (MATHJAX,) = importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations
-html_context = {"default_mode": "auto"}
+URLS = PROJECT["urls"]
+html_context = {"default_mode": "auto", "source_url": URLS["Source"], "issues_url": URLS["Issues"]}
 html_static_path = ["static", "pictures/explanation.png", str(Path(MATHJAX) / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
 html_css_files = ["kpp.css"]
@@ -137,7 +148,9 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": True,
     "show_toc_level": 2,
-    "use_edit_page_button": False,
+    "github_url": URLS["Source"],
+    "logo": {"text": f"kpp {version}"},
+    "secondary_sidebar_items": ["page-toc", "page-links"],
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
     "pygments_light_style": "a11y-high-contrast-light",

@@ -252,6 +252,9 @@ def write_pages(app: Sphinx, config: Any) -> None:
     write_if_changed(reference / "api" / "index.rst", index_page())
     for name in packages():
         write_if_changed(reference / "api" / f"{name}.rst", package_page(name))
+    for page in (reference / "api" / "generated").glob("*.rst"):
+        if page.stem not in places().values():
+            page.unlink()  # of a name that was removed since the last build
 
 
 def escape_stars(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:

@@ -88,6 +88,19 @@ def test_the_citation_has_the_titles_of_the_bibliography():
     assert {reference["title"] for reference in read_yaml(ROOT / "CITATION.cff")["references"]} <= bibliography
 
 
+def test_addresses_of_the_project_are_in_one_place(project):
+    urls = project["urls"]
+    assert all(url.startswith("https://") for url in urls.values())
+    assert urls["Issues"] == f"{urls['Source']}/issues"
+    files = [*ROOT.glob("*.*"), *ROOT.glob(".github/**/*.yml"), *ROOT.glob("docs/**/*.*"), *ROOT.glob("conda-recipe/*")]
+    text = {
+        path: path.read_text(encoding="utf-8")
+        for path in files
+        if path.suffix in {".md", ".py", ".toml", ".yml", ".yaml", ".cff"}
+    }
+    assert {path.name for path in text if urls["Source"] in text[path]} == {"pyproject.toml"}
+
+
 @pytest.mark.parametrize("name", ["tests.yml", "release.yml"])
 def test_the_workflow_tests_every_python_of_the_classifiers(name: str, project):
     """The `matrix` of each workflow that tests, against `Programming Language :: Python :: 3.x`."""

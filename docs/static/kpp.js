@@ -9,3 +9,16 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const part of document.querySelectorAll("dt.sig dl, dt.sig dl > dd")) part.setAttribute("role", "presentation");
   for (const entry of document.querySelectorAll(".citation-list > .citation")) entry.setAttribute("role", "listitem");
 });
+
+// The tags of the gallery are made by sphinx-gallery, for the mouse only; keys and screen readers use them, too.
+window.addEventListener("load", () => {
+  for (const tag of document.querySelectorAll(".sphx-glr-tag, #sphx-glr-tag-clear")) {
+    tag.setAttribute("role", "button");
+    tag.tabIndex = 0;
+    tag.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      tag.click();
+    });
+  }
+});
