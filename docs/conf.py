@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -110,6 +111,8 @@ def has_network() -> bool:
 intersphinx_mapping = OTHER_SITES if has_network() else {}
 
 # Gallery
+# The processes of joblib end when they have been idle, which is no fault of an example.
+warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
 GALLERY = ("explanations", "trust", "models", "averages", "causes", "preferences")  # its sections in their order
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples" / "gallery"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
@@ -88,6 +89,14 @@ def test_the_citation_has_the_titles_of_the_bibliography():
     assert {reference["title"] for reference in read_yaml(ROOT / "CITATION.cff")["references"]} <= bibliography
 
 
+def test_the_paper_cites_what_the_bibliography_has():
+    _, front, text = (ROOT / "paper" / "paper.md").read_text(encoding="utf-8").split("---\n", 2)
+    bibliography = (ROOT / "paper" / yaml.safe_load(front)["bibliography"]).read_text(encoding="utf-8")
+    cited = set(re.findall(r"@(\w+)", text))
+    assert len(cited) > 5 and cited <= set(re.findall(r"^@\w+\{(\w+),", bibliography, re.MULTILINE))
+    assert 500 <= len(text.split()) <= 1750  # what the Journal of Open Source Software asks for
+
+
 def test_addresses_of_the_project_are_in_one_place(project):
     urls = project["urls"]
     assert all(url.startswith("https://") for url in urls.values())
@@ -99,6 +108,21 @@ def test_addresses_of_the_project_are_in_one_place(project):
         if path.suffix in {".md", ".py", ".toml", ".yml", ".yaml", ".cff"}
     }
     assert {path.name for path in text if urls["Source"] in text[path]} == {"pyproject.toml"}
+
+
+def test_the_package_index_shows_a_readme_with_full_addresses(project):
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    metadata = {"urls": project["urls"]}
+    module.ReadmeHook(str(ROOT), {}).update(metadata)
+    text = metadata["readme"]["text"]
+    source = project["urls"]["Source"]
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert all(target.startswith("https://") for target in targets)
+    inside = [target.partition("/main/") for target in targets if target.startswith(source)]
+    assert len(inside) > 5 and all((ROOT / path).exists() for _, _, path in inside)
+    assert f"{source}/raw/main/docs/pictures/explanation.png" in targets
 
 
 @pytest.mark.parametrize("name", ["tests.yml", "release.yml"])
