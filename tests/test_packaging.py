@@ -123,6 +123,7 @@ def test_the_sdist_holds_the_packages_and_no_tests(built: Path):
             "LICENSE",
             "PKG-INFO",
             "README.md",
+            "hatch_build.py",
             "pyproject.toml",
             ".gitignore",
         ),

@@ -149,7 +149,7 @@ class ConvolutionalClassifier(_NeuralClassifier):
         l2, beta, num_epochs, batch_size, learning_rate, progress, random_state: As for `MLPClassifier`.
 
     Attributes:
-        function_, classes_, n_features_in_, feature_names_in_: As for `MLPClassifier`.
+        function_: As for `MLPClassifier`, like ``classes_``, ``n_features_in_`` and ``feature_names_in_``.
 
     References:
         LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, 1998.
