@@ -61,7 +61,7 @@ docs: $(DOCS_STAMP)  ## the site, in build/site: runs all pages and examples (so
 # Pictures and outputs of an earlier `make docs` are shown for the gallery; a missing picture is no error here.
 docs-draft: $(DOCS_STAMP)  ## the text of the site, in build/draft: runs no code (about a minute)
 	@$(BIN)/python -m sphinx -b html -d build/draft_doctrees -D nb_execution_mode=off -D plot_gallery=0 \
-		-D suppress_warnings=config.cache,image.not_readable,myst-nb.lexer -W --keep-going -q docs build/draft
+		-D suppress_warnings=config.cache,image.not_readable,myst-nb.lexer -W --keep-going -q -j 2 docs build/draft
 	@echo "Open build/draft/index.html in a browser."
 
 docs-serve: docs  ## the site at http://localhost:8000
