@@ -48,9 +48,11 @@ def field(
     ax = _parts.axes_for(ax, 3.6, 6.0)
     ax.set_facecolor(_colors.FAINT)
     colors = _colors.diverging_colormap("kpp-difference") if diverging else "viridis"
-    image = ax.pcolormesh(
-        _places(values, columns), _places(values, rows), table, cmap=colors, vmin=low, vmax=high, rasterized=True
-    )
+    across, upwards = (_places(values, dim) for dim in (columns, rows))
+    image = ax.pcolormesh(across, upwards, table, cmap=colors, vmin=low, vmax=high, rasterized=True)
+    for axis, dim, places in ((ax.xaxis, columns, across), (ax.yaxis, rows, upwards)):
+        if dim in values.coords and values.coords[dim].dtype.kind not in "fiu":
+            axis.set_ticks(places, [str(level) for level in values.coords[dim].values])
     ax.set(xlabel=_name(values.coords.get(columns), str(columns)), ylabel=_name(values.coords.get(rows), str(rows)))
     label = _name(values, "") if label is None else label
     ends = _colors.clipped_ends(table.compressed(), low, high)
@@ -120,7 +122,9 @@ def _limits(table: Any, diverging: bool) -> tuple[float, float]:
 
 
 def _places(values: xr.DataArray, dim: Any) -> np.ndarray:
-    return values.coords[dim].values if dim in values.coords else np.arange(values.sizes[dim])
+    """Return the numbers of a coordinate, or positions if it has none."""
+    known = dim in values.coords and values.coords[dim].dtype.kind in "fiu"
+    return values.coords[dim].values if known else np.arange(values.sizes[dim])
 
 
 def _name(array: xr.DataArray | None, default: str) -> str:

@@ -1,4 +1,4 @@
-"""Curves of one feature: each kind against loops and dense algebra, scikit-learn, and closed forms."""
+"""Curves and surfaces: each kind against loops and dense algebra, scikit-learn, and closed forms."""
 
 from __future__ import annotations
 
@@ -102,6 +102,38 @@ def test_partial_dependence_is_that_of_scikit_learn():
         np.testing.assert_allclose(curve.law.mean[0], found["average"][0], atol=1e-12)
     individual = kpp.curve(POSTERIOR, TABLE, "dose", kind="individual", grid=grid)
     np.testing.assert_allclose(individual.dataset["mean"][0], found["individual"][0], atol=1e-12)
+
+
+PAIRS = [(a, b) for a in GRID[1:] for b in (-1.0, 0.5)]
+ROWS_OF_THREE = RNG.normal(size=(6, 3))
+
+
+def test_a_surface_of_two_features_is_dense_algebra():
+    kernel = RBF(jnp.array([0.9, 1.4, 1.1]), 1.7)
+    points = ROWS_OF_THREE[:5] + 0.3
+    root = jnp.linalg.cholesky(jnp.linalg.inv(kernel.gram(points) + 0.1 * jnp.eye(5)))
+    posterior = kpp.GPPosterior(kpp.RKHSFunction(kernel, points, jnp.cos(jnp.arange(5.0)), 0.3), root)
+    surface = kpp.curve(posterior, ROWS_OF_THREE, ("x2", "x0"), grid=(GRID[1:], [-1.0, 0.5]))
+    settings = np.array([oracle.with_value(row, [2, 0], pair) for row in ROWS_OF_THREE for pair in PAIRS])
+    mean, covariance = oracle.law(
+        posterior, lambda f: oracle.partial_dependence(f, ROWS_OF_THREE, [2, 0], PAIRS), settings
+    )
+    assert_law(surface, mean, covariance)
+    table = surface.summary()
+    assert (table.index.names, table.index.tolist()) == (["x2", "x0"], PAIRS)
+    assert surface.turning_point().sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(surface.centered().summary()["mean"].mean(), 0.0, atol=1e-12)
+    called = kpp.curve(posterior.mean, ROWS_OF_THREE, ("x2", "x0"), grid=(GRID[1:], [-1.0, 0.5]))
+    np.testing.assert_allclose(called.law.mean[0], surface.law.mean[0], atol=1e-12)
+    assert surface.plot().get_xlabel() == "x2"
+
+
+def test_a_surface_of_a_number_and_a_category_names_its_levels(fit, table):
+    surface = kpp.curve(fit, table, ("dose", "place"), kind="observational", grid=3)
+    levels = [str(level) for level in dict.fromkeys(level for _, level in surface.grid)]
+    assert [label.get_text() for label in surface.plot().get_yticklabels()] == levels
+    with pytest.raises(ValueError, match="`rise` needs a curve of one feature, got a surface"):
+        surface.rise()
 
 
 def test_an_individual_curve_has_the_law_of_its_values():
@@ -243,6 +275,9 @@ CASES = {
     "unknown level": (dict(feature="place", grid=["air"]), ValueError, "`grid` must hold levels of 'place'"),
     "decreasing grid": (dict(grid=[1.0, 0.0]), ValueError, "`grid` must hold at least two values in increasing"),
     "empty interval": (dict(kind="accumulated", grid=[0.31, 0.32, 0.6]), ValueError, "`grid` must have rows"),
+    "kind of two": (dict(feature=("dose", "place"), kind="accumulated"), ValueError, "`kind` must be one of"),
+    "the same twice": (dict(feature=("dose", "dose")), ValueError, "`feature` must name two different features"),
+    "one grid of two": (dict(feature=("dose", "place"), grid=(3,)), ValueError, "`grid` hold two grids"),
     "scale": (dict(scale="probability"), TypeError, "`scale` 'probability' needs a kpp.Fit of a classifier"),
 }
 

@@ -98,8 +98,8 @@ def test_the_g_function_by_sampling_within_standard_errors():
     assert (errors < 0.02 * expected.sum(axis=1).max()).all()
     # 12 numbers of a fixed seed; 3.5 standard errors are exceeded by chance once in 180 seeds.
     assert (abs(arrays(scores)[:, 0] - expected) < 3.5 * errors + 1e-12).all()
-    # Independent pairs have errors of 1 to 2 % here; a Sobol sequence is more even.
-    assert (abs(arrays(scores)[:, 0] - expected) < 0.004 * expected.sum(axis=1).max()).all()
+    # The largest error of 20 seeds was .4 % with a Sobol sequence, that of one seed 2 % with independent pairs.
+    assert (abs(arrays(scores)[:, 0] - expected) < 0.008 * expected.sum(axis=1).max()).all()
 
 
 def test_sampling_agrees_with_the_grid(monkeypatch):

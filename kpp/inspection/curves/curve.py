@@ -1,4 +1,4 @@
-"""`kpp.curve`: how the prediction depends on one feature."""
+"""`kpp.curve`: how the prediction depends on one or two features."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
@@ -21,7 +22,7 @@ from kpp.functionals import Average, FunctionalLaw, Values
 from kpp.functionals.toolkit import PartialDependence
 from kpp.games import AbstractImputation, CoalitionValues
 from kpp.inspection.curves.accumulated import local_effects
-from kpp.inspection.curves.grid import Grid, read_grid
+from kpp.inspection.curves.grid import Grid, read_grid, read_pair
 from kpp.inspection.curves.inspected import Inspected
 from kpp.inspection.curves.result import Curve
 from kpp.kernels.toolkit import has_product_terms
@@ -32,8 +33,9 @@ CurveKind = Literal["partial", "individual", "accumulated", "causal", "observati
 # The kinds that are the game of one feature, by the registered names of the games.
 _GAMES = ("causal", "observational")
 _KINDS = ("partial", "individual", "accumulated", "causal", "observational")
-# The values of a grid by default, and the largest number of individual curves.
-_NUM_VALUES, _INDIVIDUAL = 20, 50
+_KINDS_OF_TWO = ("partial", *_GAMES)
+# The values of a grid by default, those of each of two features, and the largest number of individual curves.
+_NUM_VALUES, _NUM_OF_EACH, _INDIVIDUAL = 20, 8, 50
 # The largest numbers of rows: under a product kernel, another kernel, of probabilities with joint draws at all rows and
 # values, and of a function that is called, for averages and for games.
 _ROWS = {"partial": 500, "accumulated": 200, "observational": 100, "causal": 50}
@@ -47,16 +49,16 @@ _NUM_DRAWS = 200
 def curve(
     predictor: object,
     x: object,
-    feature: str,
+    feature: str | tuple[str, str],
     *,
     kind: CurveKind = "partial",
-    grid: object = _NUM_VALUES,
+    grid: object = None,
     scale: str = "auto",
     output: str | int | None = None,
     rng_key: RngKey | None = None,
     **options: object,
 ) -> Curve:
-    r"""Compute how the prediction depends on one feature, with its uncertainty.
+    r"""Compute how the prediction depends on one or two features, with its uncertainty.
 
     With the feature :math:`x_j` and the other features z, the kinds are
 
@@ -81,10 +83,12 @@ def curve(
             "partial", 200 for "accumulated", 100 for "observational" and 50 for "causal"; 50 under another kernel, and
             1000 / p for p values of a probability, which is drawn jointly at all rows; for a function without law up
             to 4000, and 1000 for the last two kinds.
-        feature: The name of the feature; ``x0``, ``x1``, ... for an array.
+        feature: The name of the feature; ``x0``, ``x1``, ... for an array. A tuple of two names gives a surface over
+            all pairs of values, of the kinds "partial", "causal" and "observational".
         kind: The kind of the curve.
-        grid: The number of values of the feature, quantiles of it at even steps, or the values themselves. For a
-            category its levels; a number means all of them.
+        grid: The number of values of the feature, quantiles of it at even steps, or the values themselves; 20 by
+            default. For a category its levels; a number means all of them. For two features a tuple of two grids, or
+            one number for both; 8 by default.
         scale: "latent", or "probability" for a classifier; "auto" takes the probability if there is one.
         output: The output, by name or position, if the predictor has several. By default the second of two classes.
         rng_key: A JAX random key for the draws; the key 0 by default.
@@ -97,7 +101,8 @@ def curve(
     Raises:
         TypeError: If the predictor cannot be read, or an option is unknown or missing.
         ValueError: If the rows, the feature or the grid are invalid, or the feature is a category and the curve
-            "accumulated": its levels have no order in which to add up changes.
+            "accumulated": its levels have no order in which to add up changes; or there are two features and the kind
+            is another one than those above.
 
     References:
         Friedman, Greedy function approximation, 2001; Goldstein, Kapelner, Bleich and Pitkin, Peeking inside the black
@@ -108,7 +113,11 @@ def curve(
     release_programs()
     key = jax.random.key(0) if rng_key is None else rng_key
     subject = Inspected.read(predictor, x, scale=scale, output=output, rng_key=jax.random.fold_in(key, 1))
-    found = read_grid(grid, subject.rows, subject.schema, feature)
+    if isinstance(feature, str):
+        found = read_grid(_NUM_VALUES if grid is None else grid, subject.rows, subject.schema, feature)
+    else:
+        one_of(kind, "kind", _KINDS_OF_TWO)
+        found = read_pair(grid, subject.rows, subject.schema, feature, _NUM_OF_EACH)
     rows = _some(subject.rows, _max_rows(kind, subject, len(found.values)))
     if len(rows) < 2 and kind != "individual":
         raise ValueError(f"`x` must have at least 2 rows for a curve of kind {kind!r}, got {len(rows)}")
@@ -116,7 +125,13 @@ def curve(
     laws, uncertainty = _laws(kind, subject, rows, found, game)
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(laws)):
         raise FloatingPointError(f"the curve of {feature!r} is NaN or infinite; set a larger `regularization`")
-    attrs = {"kind": kind, "feature": feature, "scale": subject.scale, "uncertainty": uncertainty, "centered": False}
+    attrs: dict[str, Any] = {
+        "kind": kind,
+        "feature": feature,
+        "scale": subject.scale,
+        "uncertainty": uncertainty,
+        "centered": False,
+    }
     attrs |= {"rows": f"{len(rows)} of {len(subject.rows)}", "rng_key": describe_key(key)}
     dataset = _dataset(laws, found, key).assign_attrs(attrs)
     return Curve(dataset if kind == "individual" else dataset.isel(instance=0))
@@ -171,7 +186,7 @@ def _laws(
     elif game is None:
         return [_partial(subject, rows, grid)], subject.uncertainty
     else:
-        coalition = np.arange(rows.shape[1])[None] == grid.column
+        coalition = np.isin(np.arange(rows.shape[1]), grid.column)[None]
         return [subject.law(CoalitionValues(game, points[:, 0], coalition))], subject.uncertainty
     law = subject.law(Average(ends, weights))
     if subject.outputs is None or subject.uncertainty != "none":
@@ -185,7 +200,7 @@ def _laws(
 def _partial(subject: Inspected, rows: np.ndarray, grid: Grid) -> FunctionalLaw:
     """Return the law of partial dependence; grids of up to 20 values share a compiled program."""
     size = len(grid.values)
-    values = np.concatenate([grid.values, np.repeat(grid.values[-1:], max(0, _NUM_VALUES - size))])
+    values = np.concatenate([grid.values, np.repeat(grid.values[-1:], max(0, _NUM_VALUES - size), axis=0)])
     law = subject.law(PartialDependence(rows, grid.column, values))
     return FunctionalLaw(law.mean[..., :size], law.covariance[..., :size, :size])
 
@@ -221,11 +236,16 @@ def _dataset(laws: Sequence[FunctionalLaw], grid: Grid, rng_key: RngKey) -> xr.D
     variables: dict[str, Any] = {
         "draws": (("chain", "draw", "instance", "grid"), draws),
         "mean": (("law", "instance", "grid"), means),
-        "data": ("row", grid.data),
+        "data": (("row", "feature")[: grid.data.ndim], grid.data),
     }
     if has_law:
         variables["covariance"] = (("law", "instance", "grid", "grid_other"), covariances)
-    return xr.Dataset(variables, coords={"grid": grid.labels})
+    labels: Any = {"grid": grid.labels}
+    if grid.data.ndim == 2:
+        labels = xr.Coordinates.from_pandas_multiindex(
+            pd.MultiIndex.from_tuples(grid.labels, names=["first", "second"]), "grid"
+        )
+    return xr.Dataset(variables, coords=labels)
 
 
 guard_exports(globals())

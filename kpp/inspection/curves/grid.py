@@ -1,33 +1,34 @@
-"""The values of a feature at which a curve is computed."""
+"""The values of one or two features at which a curve is computed."""
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_targets, count
 
 
 class Grid(NamedTuple):
-    """The values of a feature.
+    """The values of a feature, or the pairs of values of two features.
 
     Attributes:
-        column: The position of the feature.
-        values: The values as the model takes them, (p,), codes for a category.
+        column: The position of the feature, or those of both, (2,).
+        values: The values as the model takes them, (p,) or (p, 2), codes for a category.
         labels: The values as the table has them.
-        data: The values of the feature in the rows, (n,).
-        is_category: Whether the feature is a category or a boolean.
+        data: The values of the feature in the rows, (n,) or (n, 2).
+        is_category: Whether the feature, or one of both, is a category or a boolean.
     """
 
-    column: int
-    values: Float[np.ndarray, " p"]
+    column: int | Int[np.ndarray, "2"]
+    values: Float[np.ndarray, "p *pair"]
     labels: list[Any]
-    data: Float[np.ndarray, " n"]
+    data: Float[np.ndarray, "n *pair"]
     is_category: bool
 
     def at(self, rows: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "p m d"]:
@@ -35,6 +36,24 @@ class Grid(NamedTuple):
         points = np.repeat(rows[None], len(self.values), axis=0)
         points[:, :, self.column] = self.values[:, None]
         return points
+
+
+def read_pair(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, features: tuple[str, str], num: int) -> Grid:
+    """Read the values of two features, or choose some number of each, and return all pairs of them."""
+    grids = grid if isinstance(grid, tuple) else (num if grid is None else grid,) * 2
+    if len(grids) != 2 or features[0] == features[1]:
+        raise ValueError(
+            f"`feature` must name two different features and `grid` hold two grids, got {features} and {len(grids)}"
+        )
+    pair = [read_grid(own, rows, schema, feature) for own, feature in zip(grids, features, strict=True)]
+    first, second = np.meshgrid(*(part.values for part in pair), indexing="ij")
+    return Grid(
+        np.array([part.column for part in pair]),
+        np.stack([first.ravel(), second.ravel()], axis=1),
+        list(itertools.product(*(part.labels for part in pair))),
+        np.stack([part.data for part in pair], axis=1),
+        any(part.is_category for part in pair),
+    )
 
 
 def read_grid(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, feature: str) -> Grid:

@@ -1,4 +1,4 @@
-"""A curve with its uncertainty: how the prediction depends on one feature."""
+"""A curve or surface with its uncertainty: how the prediction depends on one or two features."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kpp.foundation.validation import count, one_of
 from kpp.foundation.validation import probability as check_probability
 from kpp.functionals import FunctionalLaw
 from kpp.plots import curve as plot_curve
+from kpp.plots import field as plot_field
 from kpp.typing import RngKey
 
 if TYPE_CHECKING:
@@ -40,14 +41,15 @@ class ProbabilityIncreasing(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """How the prediction depends on one feature, from `kpp.curve`.
+    """How the prediction depends on one feature, or a surface of two features, from `kpp.curve`.
 
     Args:
         dataset: ``draws`` (chain, draw, grid); ``mean`` (law, grid) and, unless they are 0, ``covariance`` (law, grid,
             grid_other) given each draw of the hyperparameters; ``data`` (row), the values of the feature in all rows.
             Individual curves have the dimension ``instance`` before ``grid``, and are drawn apart from each other. The
-            coordinate ``grid`` holds the values of the feature in the units of the table, or the levels of a category.
-            The attributes are ``kind``, ``feature``, ``scale``, ``rows``, ``centered`` and
+            coordinate ``grid`` holds the values of the feature in the units of the table, or the levels of a category;
+            for two features all pairs of values, an index of the levels ``first`` and ``second``. The attributes are
+            ``kind``, ``feature``, ``scale``, ``rows``, ``centered`` and
             ``uncertainty``: what intervals hold.
     """
 
@@ -65,13 +67,18 @@ class Curve:
 
     @property
     def grid(self) -> np.ndarray:
-        """The values of the feature, (p,)."""
+        """The values of the feature, (p,), or the pairs of values of two features."""
         return self.dataset["grid"].to_numpy()
 
     @property
     def is_individual(self) -> bool:
         """Whether there is a curve for each of several rows."""
         return "instance" in self.dataset.dims
+
+    @property
+    def is_surface(self) -> bool:
+        """Whether there are two features."""
+        return self.dataset["data"].ndim == 2
 
     @property
     def law(self) -> FunctionalLaw:
@@ -102,7 +109,7 @@ class Curve:
         moved = {name: values.to_numpy() @ matrix for name, values in found.items()}
         if "covariance" in moved:
             moved["covariance"] = matrix @ moved["covariance"]
-        values = {name: found[name].copy(data=array) for name, array in moved.items()}
+        values = {name: (found[name].dims, array) for name, array in moved.items()}
         return Curve(self.dataset.assign(values).assign_attrs(centered=True))
 
     def summary(self, probability: float = 0.9, *, rng_key: RngKey | None = None) -> pd.DataFrame:
@@ -116,7 +123,7 @@ class Curve:
             rng_key: A JAX random key for the band; the key 0 by default.
 
         Returns:
-            One row per value of the grid; for individual curves also per instance.
+            One row per value or pair of values of the grid; for individual curves also per instance.
         """
         check_probability(probability, "probability")
         if self.is_individual:
@@ -136,7 +143,7 @@ class Curve:
             "band_lower": band[0],
             "band_upper": band[1],
         }
-        return pd.DataFrame(columns, index=pd.Index(self.grid, name=self.attrs["feature"]))
+        return pd.DataFrame(columns, index=self._index)
 
     def probability_increasing(self, *, rng_key: RngKey | None = None) -> ProbabilityIncreasing:
         """Return the probability that the curve rises: everywhere on the grid, from 4000 joint samples, and per step.
@@ -200,10 +207,12 @@ class Curve:
         sign = 1.0 if one_of(extremum, "extremum", ("maximum", "minimum")) == "maximum" else -1.0
         places = np.argmax(sign * self._samples(rng_key), axis=1)
         shares = np.bincount(places, minlength=len(self.grid)) / len(places)
-        return pd.Series(shares, pd.Index(self.grid, name=self.attrs["feature"]), name="probability")
+        return pd.Series(shares, self._index, name="probability")
 
     def plot(self, *, probability: float = 0.9, rng_key: RngKey | None = None, ax: Axes | None = None) -> Axes:
         """Plot the curve with its interval, band and a rug of the data, or the individual curves and their mean.
+
+        The mean of a surface is plotted in colors, with the rows as points.
 
         Args:
             probability: The probability of the interval and of the band.
@@ -214,6 +223,13 @@ class Curve:
         attrs = {"kind": self.attrs["kind"], "feature": self.attrs["feature"], "label": label}
         rug = None if self._is_category else self.dataset["data"]
         mean = self.dataset["mean"].mean("law").assign_attrs(attrs)
+        if self.is_surface:
+            first, second = self.attrs["feature"]
+            table = mean.unstack("grid").rename(first=first, second=second).transpose(second, first)
+            ax = plot_field(table, label=f"{label} ({attrs['kind']})", ax=ax)
+            if rug is not None:
+                ax.plot(*rug.to_numpy().T, ".", color="white", markersize=2, alpha=0.6)
+            return ax
         if self.is_individual:
             return plot_curve(mean.mean("instance"), individual=mean, rug=rug, ax=ax)
         table = self.summary(probability, rng_key=rng_key)
@@ -235,10 +251,18 @@ class Curve:
         return range(self.dataset.sizes["instance"])
 
     @property
+    def _index(self) -> pd.Index:
+        index, feature = self.dataset.indexes["grid"], self.attrs["feature"]
+        return index.set_names(list(feature) if self.is_surface else feature)
+
+    @property
     def _is_category(self) -> bool:
-        return self.grid.dtype.kind not in "fiu"
+        parts = (self.dataset[name] for name in (("first", "second") if self.is_surface else ("grid",)))
+        return any(part.dtype.kind not in "fiu" for part in parts)
 
     def _numbers(self, method: str) -> Float[np.ndarray, " p"]:
+        if self.is_surface:
+            raise ValueError(f"`{method}` needs a curve of one feature, got a surface of {self.attrs['feature']}")
         if self._is_category:
             raise ValueError(
                 f"`{method}` needs a feature with an order; the levels of {self.attrs['feature']!r} have none"
