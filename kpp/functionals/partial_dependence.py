@@ -21,7 +21,7 @@ from kpp.functionals.functional import AbstractFunctional
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Sum
 from kpp.kernels.toolkit import has_product_terms
-from kpp.typing import Numbers, PointFunction
+from kpp.typing import Numbers, PointFunction, Points
 
 
 class PartialDependence(AbstractFunctional):
@@ -110,14 +110,14 @@ class PartialDependence(AbstractFunctional):
         """Return the means of the kernel's sections."""
         return lambda x: self._sections(kernel, x).T
 
-    def _sections(self, kernel: AbstractKernel, points: Float[Array, "n d"]) -> Float[Array, "p n"]:
+    def _sections(self, kernel: AbstractKernel, points: Points) -> Float[Array, "p n"]:
         """Return the means of the kernel between the rows and points."""
         if isinstance(kernel, Sum):
             return jnp.sum(jnp.stack([self._sections(part, points) for part in kernel.kernels]), axis=0)
         features = kernel.finite_features(points)
         if features is not None:
             return jnp.matmul(self._mean(kernel.finite_features), features.T, precision="highest")
-        if not has_product_terms(kernel):
+        if not (has_product_terms(kernel) and eqx.is_array(points)):
             return self._mean(lambda rows: kernel(rows, points))
         parts = [self._factor(term, points) * self._others(term, points)[None] for term in kernel.product_terms()]
         return jnp.sum(jnp.stack(parts), axis=0)

@@ -141,7 +141,7 @@ def _curves(fit: Fit, data: StudyData, explanation: Explanation) -> list[Curve]:
 def _varies(data: StudyData, name: str) -> bool:
     """Return whether a name is that of a feature, not of a group, with several values."""
     schema = data.units.schema
-    return name in schema.feature_names and np.ptp(data.x[:, schema.index(name)]) > 0
+    return name in schema.feature_names and bool(np.ptp(data.x[:, schema.index(name)]) > 0)
 
 
 def _certify(plan: StudyPlan, fit: Fit, explanation: Explanation) -> Certificate:
