@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from kpp.explanations.predictors import describe_uncertainty
-from kpp.linalg import symmetric_root
+from kpp.linalg.toolkit import symmetric_root
 from kpp.runtime.random import numpy_generator
 from kpp.typing import RngKey
 

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import count
 from kpp.foundation.validation import probability as check_probability
-from kpp.linalg import symmetric_root
+from kpp.linalg.toolkit import symmetric_root
 from kpp.runtime.random import numpy_generator
 from kpp.typing import Numbers, RngKey
 

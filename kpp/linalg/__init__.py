@@ -11,11 +11,5 @@ from kpp.linalg.cholesky import half_log_determinant as half_log_determinant
 from kpp.linalg.cholesky import max_relative_jitter as max_relative_jitter
 from kpp.linalg.cholesky import solve_lower as solve_lower
 from kpp.linalg.cholesky import whitener as whitener
-from kpp.linalg.ridge import AbstractRidge as AbstractRidge
-from kpp.linalg.ridge import DenseRidge as DenseRidge
-from kpp.linalg.ridge import FeatureRidge as FeatureRidge
-from kpp.linalg.spectral import positive_part as positive_part
-from kpp.linalg.spectral import root_of_full_rank as root_of_full_rank
-from kpp.linalg.spectral import symmetric_root as symmetric_root
 
 _guard_exports(globals())

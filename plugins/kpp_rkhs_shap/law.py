@@ -22,7 +22,7 @@ from kpp.features import Nystrom, landmarks
 from kpp.games import AbstractImputation, Interventional, Observational, shapley_covariance
 from kpp.games.toolkit import num_nodes, shapley_root
 from kpp.kernels.toolkit import has_product_terms
-from kpp.linalg import symmetric_root
+from kpp.linalg.toolkit import symmetric_root
 from kpp.runtime.batching import in_blocks
 from kpp.runtime.threads import num_cores
 from kpp.typing import AnyArray

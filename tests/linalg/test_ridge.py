@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 
 from kpp import linalg
+from kpp.linalg.toolkit import DenseRidge, FeatureRidge
 
 N, Q, RIDGE = 7, 3, 0.3
 RNG = np.random.default_rng(0)
@@ -37,8 +38,8 @@ def multiplicity(request):
 @pytest.fixture(params=["dense", "features"])
 def system(request, multiplicity):
     if request.param == "dense":
-        return linalg.DenseRidge.create(GRAM, RIDGE, multiplicity)
-    return linalg.FeatureRidge.create(FEATURES, RIDGE, multiplicity)
+        return DenseRidge.create(GRAM, RIDGE, multiplicity)
+    return FeatureRidge.create(FEATURES, RIDGE, multiplicity)
 
 
 @pytest.fixture
@@ -82,32 +83,32 @@ def test_norms_of_residuals_are_those_of_a_refit(system, matrix):
 
 
 def test_weights_of_features_solve_with_sections(multiplicity, matrix):
-    system = linalg.FeatureRidge.create(FEATURES, RIDGE, multiplicity)
+    system = FeatureRidge.create(FEATURES, RIDGE, multiplicity)
     points = jnp.asarray(RNG.normal(size=(4, Q)))
     expected = scipy.linalg.solve(matrix, FEATURES @ points.T, assume_a="pos")
     np.testing.assert_allclose(system.weights(points), expected, rtol=RTOL, atol=ATOL)
 
 
 def test_leverages_are_the_diagonal_of_the_smoother(multiplicity):
-    dense = linalg.DenseRidge.create(GRAM, RIDGE, multiplicity)
+    dense = DenseRidge.create(GRAM, RIDGE, multiplicity)
     expected = scipy.linalg.solve(GRAM + np.diag(np.broadcast_to(dense.ridge, N)), GRAM, assume_a="pos")
     np.testing.assert_allclose(dense.smoother(), expected, rtol=RTOL, atol=ATOL)
-    leverages = linalg.FeatureRidge.create(FEATURES, RIDGE, multiplicity).leverages()
+    leverages = FeatureRidge.create(FEATURES, RIDGE, multiplicity).leverages()
     np.testing.assert_allclose(leverages, np.diagonal(expected), rtol=RTOL)
 
 
 def test_systems_go_through_jit_and_have_derivatives():
     def evidence(ridge):
-        return linalg.FeatureRidge.create(FEATURES, ridge).log_determinant()
+        return FeatureRidge.create(FEATURES, ridge).log_determinant()
 
     expected = np.trace(np.linalg.inv(GRAM + RIDGE * np.eye(N)))
     np.testing.assert_allclose(jax.jit(jax.grad(evidence))(RIDGE), expected, rtol=RTOL)
-    solved = jax.jit(lambda ridge: linalg.DenseRidge.create(GRAM, ridge).solve(jnp.asarray(VALUES)))(RIDGE)
+    solved = jax.jit(lambda ridge: DenseRidge.create(GRAM, ridge).solve(jnp.asarray(VALUES)))(RIDGE)
     np.testing.assert_allclose(solved, np.linalg.solve(GRAM + RIDGE * np.eye(N), VALUES), rtol=RTOL, atol=ATOL)
 
 
 def test_a_singular_system_is_refused_by_name():
     with pytest.raises(linalg.FactorizationError, match="the matrix of the conditions.*not positive definite"):
-        linalg.DenseRidge.create(-GRAM, 0.0, what="the matrix of the conditions")
+        DenseRidge.create(-GRAM, 0.0, what="the matrix of the conditions")
     with pytest.raises(linalg.FactorizationError, match="the matrix of the features.*NaN"):
-        linalg.FeatureRidge.create(FEATURES * np.nan, 0.1, what="the matrix of the features")
+        FeatureRidge.create(FEATURES * np.nan, 0.1, what="the matrix of the features")

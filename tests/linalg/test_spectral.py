@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from kpp import linalg
+from kpp.linalg.toolkit import positive_part, root_of_full_rank
 
 VECTORS = scipy.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
 
@@ -16,7 +16,7 @@ def with_eigenvalues(values):
 
 
 def test_negative_eigenvalues_become_zero():
-    found = linalg.positive_part(with_eigenvalues([2.0, 0.5, -0.5, -1.0]))
+    found = positive_part(with_eigenvalues([2.0, 0.5, -0.5, -1.0]))
     np.testing.assert_allclose(found, with_eigenvalues([2.0, 0.5, 0.0, 0.0]), atol=1e-14)
     absolute = scipy.linalg.sqrtm(with_eigenvalues([2.0, 0.5, -0.5, -1.0]) @ with_eigenvalues([2.0, 0.5, -0.5, -1.0]))
     np.testing.assert_allclose(2 * found - with_eigenvalues([2.0, 0.5, -0.5, -1.0]), absolute, atol=1e-13)
@@ -38,7 +38,7 @@ def test_the_derivative_is_that_of_differences_for_equal_eigenvalues_too(values,
 
     @jax.jit
     def total(step):
-        return jnp.sum(weights * linalg.positive_part(start + step * direction))
+        return jnp.sum(weights * positive_part(start + step * direction))
 
     expected = derivative(total, 0.0)
     backward, forward = jax.jit(lambda step: (jax.grad(total)(step), jax.jvp(total, (step,), (1.0,))[1]))(0.0)
@@ -48,7 +48,7 @@ def test_the_derivative_is_that_of_differences_for_equal_eigenvalues_too(values,
 
 def test_a_root_has_orthogonal_columns_and_the_rank_of_the_matrix():
     matrix = with_eigenvalues([2.0, 0.5, 1e-18, 0.0])
-    root = np.asarray(linalg.root_of_full_rank(matrix))
+    root = np.asarray(root_of_full_rank(matrix))
     assert root.shape == (4, 2)
     np.testing.assert_allclose(root @ root.T, matrix, atol=1e-15)
     np.testing.assert_allclose(root.T @ root, np.diag([2.0, 0.5]), atol=1e-14)

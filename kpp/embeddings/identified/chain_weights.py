@@ -32,7 +32,7 @@ from kpp.embeddings.identified.chain_wiring import (
     wire,
 )
 from kpp.kernels import AbstractKernel
-from kpp.linalg import DenseRidge
+from kpp.linalg.toolkit import DenseRidge
 from kpp.typing import Leaf
 
 if TYPE_CHECKING:

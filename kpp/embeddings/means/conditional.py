@@ -17,7 +17,7 @@ from kpp.embeddings.means.elements import AbstractRegressors, BagMeans, KernelSe
 from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import check_same_rows, finite_arrays
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
-from kpp.linalg import DenseRidge, FeatureRidge
+from kpp.linalg.toolkit import DenseRidge, FeatureRidge
 from kpp.runtime.memory import check_matrices
 from kpp.typing import AnyArray, Leaf, Points, RngKey
 

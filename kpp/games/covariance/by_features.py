@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from kpp.features import Nystrom
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.linalg import symmetric_root
+from kpp.linalg.toolkit import symmetric_root
 
 ExactValues = Callable[[RKHSFunction, Float[Array, "p d"]], Float[Array, "p g r"]]
 

@@ -19,7 +19,7 @@ from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import AbstractWeighted, embedded_values
 from kpp.kernels import AbstractKernel, parameter
 from kpp.kernels.toolkit import check_positive
-from kpp.linalg import DenseRidge
+from kpp.linalg.toolkit import DenseRidge
 from kpp.runtime.random import uniform
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 

@@ -31,6 +31,7 @@ from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.kernels import AbstractKernel
+from kpp.linalg.toolkit import FeatureRidge
 from kpp.typing import Leaf, Points
 
 
@@ -51,7 +52,7 @@ class FeatureGP(eqx.Module):
 
     kernel: AbstractKernel
     points: Points
-    system: linalg.FeatureRidge
+    system: FeatureRidge
     weights: Float[Array, " q"]
     coefficients: Float[Array, " n"]
     likelihood: AbstractPointwiseLikelihood
@@ -135,21 +136,21 @@ def condition_features(
 
 def fit_features(
     features: Float[Array, "n q"], likelihood: AbstractPointwiseLikelihood, mean: Array
-) -> tuple[linalg.FeatureRidge, Float[Array, " q"], Float[Array, " n"]]:
+) -> tuple[FeatureRidge, Float[Array, " q"], Float[Array, " n"]]:
     r"""Return the system M, the weights :math:`\beta` and the coefficients :math:`\alpha` of n observations."""
     if not isinstance(likelihood, GaussianLikelihood):
         weights, coefficients, curvature = feature_posterior(likelihood, features, mean)
-        return linalg.FeatureRidge.create(features, 1.0, curvature), weights, coefficients
+        return FeatureRidge.create(features, 1.0, curvature), weights, coefficients
     noise, residual = likelihood.variances, likelihood.y - mean
     # Variances of their own enter as multiplicities 1 / D, with c = 1.
     ridge, rows = (noise, None) if noise.ndim == 0 else (jnp.ones((), noise.dtype), 1 / noise)
-    system = linalg.FeatureRidge.create(features, ridge, rows)
+    system = FeatureRidge.create(features, ridge, rows)
     weights = linalg.cho_solve(system.factor, features.T @ (system.multiplicity * residual))
     return system, weights, system.solve(residual)
 
 
 def law_of_features(
-    system: linalg.FeatureRidge, weights: Float[Array, " q"], features: Float[Array, "p q"], mean: Array
+    system: FeatureRidge, weights: Float[Array, " q"], features: Float[Array, "p q"], mean: Array
 ) -> LatentPredictive:
     r"""Return the law of the function at p points with its root :math:`\sqrt c L^{-1} \phi(x)`."""
     root = jnp.sqrt(system.ridge) * linalg.solve_lower(system.factor, features.T)
@@ -157,7 +158,7 @@ def law_of_features(
 
 
 def leave_one_out_of_features(
-    system: linalg.FeatureRidge, fitted: Float[Array, " n"], coefficients: Float[Array, " n"]
+    system: FeatureRidge, fitted: Float[Array, " n"], coefficients: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     r"""Return mean and variance of each latent value given the other observations.
 

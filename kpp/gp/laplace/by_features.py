@@ -21,6 +21,7 @@ from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.gp.laplace.newton import MAX_STEPS, newton_mode, relative_change, step_size
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
+from kpp.linalg.toolkit import FeatureRidge
 from kpp.typing import AnyArray
 
 PriorMeans = Float[AnyArray, ""] | Float[AnyArray, " n"]
@@ -119,4 +120,4 @@ def feature_log_evidence(
 
 def _factor(features: Array, curvature: Array) -> Float[Array, "q q"]:
     """Return the lower Cholesky factor of M."""
-    return linalg.FeatureRidge.create(features, 1.0, curvature, what="the matrix I + F^T W F of the features F").factor
+    return FeatureRidge.create(features, 1.0, curvature, what="the matrix I + F^T W F of the features F").factor

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp import linalg
 from kpp.foundation.validation import one_of
 from kpp.kernels.base import AbstractBatchKernel, AbstractKernel
 from kpp.kernels.checks import check_matrices, example_points
@@ -24,6 +23,7 @@ from kpp.kernels.parts import as_kernel
 from kpp.kernels.points.nonstationary import Constant
 from kpp.kernels.points.stationary import RBF
 from kpp.linalg.pivoted import pivoted_whitener
+from kpp.linalg.toolkit import DenseRidge, FeatureRidge
 from kpp.typing import Leaf, Numbers, Points, RngKey
 
 #: What the projection is applied to; see `Projected`.
@@ -177,13 +177,13 @@ class Projected(AbstractBatchKernel):
         ridge = self.points.shape[0] * self.regularization
         if self.landmarks is None:
             what = "the matrix of the condition kernel plus n * regularization * I"
-            dense = linalg.DenseRidge.create(self.condition_kernel.gram(self.points), ridge, what=what)
+            dense = DenseRidge.create(self.condition_kernel.gram(self.points), ridge, what=what)
             return _Expectation(averaged, self.condition_kernel, self.points, dense, None, None)
         whitener = pivoted_whitener(
             self.condition_kernel.gram(self.landmarks), what="the kernel matrix of the landmarks"
         )
         features = self.condition_kernel(self.points, self.landmarks) @ whitener.T
-        low_rank = linalg.FeatureRidge.create(features, ridge, what="the matrix of the features")
+        low_rank = FeatureRidge.create(features, ridge, what="the matrix of the features")
         landmarks = self.landmarks, whitener
         return _Expectation(averaged, self.condition_kernel, self.points, low_rank, landmarks, self.moments)
 
@@ -210,12 +210,12 @@ class _Expectation(NamedTuple):
     kernel: AbstractKernel
     condition_kernel: AbstractKernel
     points: Array
-    ridge: linalg.DenseRidge | linalg.FeatureRidge
+    ridge: DenseRidge | FeatureRidge
     landmarks: tuple[Array, Array] | None  # with the whitener of their kernel matrix
     known_moments: Array | None
 
     def coordinates(self, x: Array) -> Float[Array, "q n"]:
-        if isinstance(self.ridge, linalg.DenseRidge):
+        if isinstance(self.ridge, DenseRidge):
             return self.ridge.solve(self.condition_kernel(self.points, x))
         assert self.landmarks is not None  # they span the features
         landmarks, whitener = self.landmarks
@@ -226,7 +226,7 @@ class _Expectation(NamedTuple):
 
     @property
     def features(self) -> Float[Array, "n q"] | None:
-        return None if isinstance(self.ridge, linalg.DenseRidge) else self.ridge.features
+        return None if isinstance(self.ridge, DenseRidge) else self.ridge.features
 
     def sections(self, x: Points) -> Float[Array, "q n"]:
         """Return the reduced sections of the kernel, `reduce(kernel(points, x))`, without the matrix."""

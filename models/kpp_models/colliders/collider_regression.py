@@ -16,7 +16,7 @@ from kpp.gp.toolkit import ConditionedProcess, optional_scalar_field
 from kpp.inference import Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Projected, check_non_negative
-from kpp.linalg import DenseRidge
+from kpp.linalg.toolkit import DenseRidge
 from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed

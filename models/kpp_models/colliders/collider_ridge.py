@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array, Float
 
-from kpp import linalg
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_targets, check_same_rows
 from kpp.functions import RKHSFunction
@@ -21,6 +20,7 @@ from kpp.inference import Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Projected
 from kpp.kernels.toolkit import check_positive
+from kpp.linalg.toolkit import DenseRidge
 from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.condition import ConditionParts
 from kpp_models.colliders.decomposed import Decomposed, Sections
@@ -260,9 +260,9 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         gram = kernel.gram(self.seen(x))
         return (gram if self.seen(x) is x else kernel(x, self.seen(x))), gram
 
-    def _system(self, gram: Float[Array, "n n"]) -> linalg.DenseRidge:
+    def _system(self, gram: Float[Array, "n n"]) -> DenseRidge:
         what = "the matrix K + n * regularization * I"
-        return linalg.DenseRidge.create(gram, gram.shape[0] * self.regularization, what=what)
+        return DenseRidge.create(gram, gram.shape[0] * self.regularization, what=what)
 
     def _deviations(self, data: Data) -> Float[Array, " n"]:
         """Return the targets minus the baseline."""
@@ -276,10 +276,10 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
     def _baseline_ridge(self, data: Data) -> Float[Array, ""]:
         return data["x"].shape[0] * self.baseline_regularization
 
-    def _baseline_system(self, data: Data) -> linalg.DenseRidge:
+    def _baseline_system(self, data: Data) -> DenseRidge:
         gram = self.kernel_of_baseline().gram(data["x"])
         what = "the matrix of the baseline plus n * baseline_regularization * I"
-        return linalg.DenseRidge.create(gram, self._baseline_ridge(data), what=what)
+        return DenseRidge.create(gram, self._baseline_ridge(data), what=what)
 
     def _held_out_targets(self, data: Data) -> tuple[HeldOutTargets, Float[Array, " n"]]:
         r"""Return the targets minus the mean and baseline without each point, and the prediction of these for it.

@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from kpp.features import Nystrom
 from kpp.kernels import AbstractKernel
-from kpp.linalg import DenseRidge, FeatureRidge
+from kpp.linalg.toolkit import DenseRidge, FeatureRidge
 
 _BATCH = 512  # rows of a kernel matrix that are computed at a time
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.linalg import DenseRidge
+from kpp.linalg.toolkit import DenseRidge
 
 
 class HeldOutTargets(NamedTuple):

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel, Projected
 from kpp.kernels.toolkit import AbstractBatchKernel, Unprojected
-from kpp.linalg import DenseRidge
+from kpp.linalg.toolkit import DenseRidge
 from kpp.typing import AnyArray
 
 Section = AnyArray | Unprojected

@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
-from kpp import linalg
 from kpp.foundation.validation import count, is_concrete
 from kpp.kernels import AbstractKernel, check_non_negative, parameter, scalar
 from kpp.kernels.toolkit import AbstractBatchKernel, check_matrices, example_points, point_rows
+from kpp.linalg.toolkit import positive_part, root_of_full_rank
 from kpp.typing import AnyArray, Leaf, RngKey
 
 
@@ -107,7 +107,7 @@ class WeightedExponentialGeodesic(AbstractBatchKernel):
 
     def precompute(self) -> WeightedExponentialGeodesic:
         """Return the same kernel with the root of G computed once; it is valid for the current `decay` only."""
-        root = linalg.root_of_full_rank(self._geodesic())
+        root = root_of_full_rank(self._geodesic())
         return eqx.tree_at(lambda kernel: kernel.root, self, root, is_leaf=lambda leaf: leaf is None)
 
     def thin(self, num_landmarks: int) -> WeightedExponentialGeodesic:
@@ -165,7 +165,7 @@ class WeightedExponentialGeodesic(AbstractBatchKernel):
 
     def _similarity(self) -> Array:
         """Return R if it is known, otherwise G."""
-        return linalg.positive_part(self._geodesic()) if self.root is None else self.root
+        return positive_part(self._geodesic()) if self.root is None else self.root
 
     def _between(self, similarity: Array, first: Array, second: Array) -> Float[Array, "n1 n2"]:
         if self.root is None:

@@ -25,7 +25,7 @@ from kpp.games.values.imputation import AbstractImputation, equal_weights
 from kpp.games.values.product_games import example_functions
 from kpp.kernels import AbstractKernel, parameter
 from kpp.kernels.toolkit import check_positive
-from kpp.linalg import DenseRidge
+from kpp.linalg.toolkit import DenseRidge
 from kpp.runtime.random import uniform
 from kpp.typing import AnyArray, Leaf, RngKey
 

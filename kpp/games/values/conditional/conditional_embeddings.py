@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from kpp.games.values.product_games import masked_product
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel, Constant
 from kpp.kernels.toolkit import has_product_terms
-from kpp.linalg import DenseRidge
+from kpp.linalg.toolkit import DenseRidge
 from kpp.typing import Points
 
 #: The name of the factorized matrix in messages.

@@ -26,8 +26,9 @@ from kpp.foundation.validation import as_points, count
 from kpp.games.values.conditional.conditional_embeddings import is_tabulated, restricted_matrices
 from kpp.games.values.product_games import masked_product
 from kpp.kernels import AbstractKernel, AbstractProductKernel
-from kpp.linalg import FeatureRidge, add_diagonal, cho_solve, cholesky
+from kpp.linalg import add_diagonal, cho_solve, cholesky
 from kpp.linalg.pivoted import pivoted_whitener
+from kpp.linalg.toolkit import FeatureRidge
 from kpp.runtime.batching import average_chunks, even_size, split_rows
 from kpp.typing import Points
 

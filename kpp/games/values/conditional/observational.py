@@ -33,7 +33,8 @@ from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values, weighted_sums
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, parameter
 from kpp.kernels.toolkit import check_positive, has_product_terms
-from kpp.linalg import DenseRidge, FactorizationError
+from kpp.linalg import FactorizationError
+from kpp.linalg.toolkit import DenseRidge
 from kpp.runtime.batching import NUM_BLOCKS, map_blocks, map_rows, rows_that_fit, sum_arrays
 from kpp.runtime.memory import check_count, check_memory
 from kpp.runtime.random import uniform

@@ -13,6 +13,7 @@ from kpp import linalg
 from kpp.data.bags import Bags
 from kpp.foundation.validation import count, one_of
 from kpp.kernels import AbstractKernel
+from kpp.linalg.toolkit import positive_part
 from kpp_models.aggregates.grams.prior import Basis
 from kpp_models.aggregates.grams.spectra import fourier_gram
 
@@ -108,7 +109,7 @@ def approximate_gram(
     if settings.kind == "fourier":
         gram = fourier_gram(jax.random.key(settings.seed), kernel, bags, settings.size)
         explained = 0.0 if basis is None else basis.sections.T @ basis.sections
-        return gram if basis is None else explained + linalg.positive_part(gram - explained)
+        return gram if basis is None else explained + positive_part(gram - explained)
     if arrays is None:
         raise ValueError("`arrays` must be what `gram_data` returned, got None")
     thin = Bags(arrays["points"], arrays["index"], arrays["sizes"])

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from kpp import linalg
 from kpp.features import AbstractFeatureKernel
 from kpp.kernels import AbstractKernel
+from kpp.linalg.toolkit import root_of_full_rank
 from kpp.preferences.toolkit import entries_at_pairs, multiply_skew, preference_terms, row_sums
 
 _MAX_CONTEXTS = 100  # the most different contexts, and features of contexts: each is one more product with K_E
@@ -134,7 +134,7 @@ def _features(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array
 def _factor(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:
     r"""Return F with :math:`K = F F^\top` and orthogonal columns, largest first, without rounding errors."""
     if not isinstance(kernel, AbstractFeatureKernel):
-        return linalg.root_of_full_rank(_gram(kernel, items))
+        return root_of_full_rank(_gram(kernel, items))
     left, singular, _ = np.linalg.svd(np.asarray(_features(kernel, items)), full_matrices=False)
     kept = _above_rounding(singular, len(items))
     return jax.device_put(left[:, kept] * singular[kept])
@@ -151,7 +151,7 @@ def _context_rows(
             f"different contexts, more than {_MAX_CONTEXTS}; got {type(kernel).__name__}. "
             "kpp.features.Nystrom(context_kernel, landmarks) has one feature per landmark"
         )
-    known = np.asarray(linalg.root_of_full_rank(_gram(kernel, contexts)) if features is None else features)
+    known = np.asarray(root_of_full_rank(_gram(kernel, contexts)) if features is None else features)
     # A rotation makes the rows orthogonal over the pairs, where a context counts as often as it occurs.
     frequency = np.bincount(numbers, minlength=len(contexts))
     _, singular, right = np.linalg.svd(np.sqrt(frequency)[:, None] * known, full_matrices=False)

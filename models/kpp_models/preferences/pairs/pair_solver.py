@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float, Int
 
-from kpp import linalg
 from kpp.inference import ConvergenceError
 from kpp.kernels import AbstractKernel
+from kpp.linalg.toolkit import FeatureRidge
 from kpp.preferences import ItemFunction, Matches
 from kpp.preferences.toolkit import distinct_contexts
 from kpp.typing import Leaf
@@ -113,7 +113,7 @@ def _solve(
     max_steps: Int[Array, ""],
 ) -> tuple[Float[Array, " m"], Int[Array, ""], Float[Array, ""]]:
     """Solve, and return the number of steps and the largest entry of the residual for a right-hand side of size 1."""
-    preconditioner = linalg.FeatureRidge.create(root[:, None] * features, 1.0, what="the preconditioner")
+    preconditioner = FeatureRidge.create(root[:, None] * features, 1.0, what="the preconditioner")
 
     def multiply(vector: Array) -> Array:
         return vector + root * gram.multiply(root * vector)

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp import linalg
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_targets
 from kpp.functions import RKHSFunction
@@ -20,6 +19,7 @@ from kpp.inference import AbstractModel, Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Linear
 from kpp.kernels.toolkit import check_positive
+from kpp.linalg.toolkit import AbstractRidge, DenseRidge, FeatureRidge
 from kpp.typing import Leaf, RngKey
 from kpp_models.tables.machines.grid_search import Selection, select_from_grid
 from kpp_models.tables.numpyro_functions import gp_regression
@@ -136,12 +136,12 @@ class KernelRidge(AbstractLeastSquares):
         r"""Return the fit, :math:`\alpha = (K + n\lambda I)^{-1} y`."""
         return RKHSFunction(self.kernel, data["x"], self._system(data["x"]).solve(data["y"]))
 
-    def _system(self, x: Array) -> linalg.AbstractRidge:
+    def _system(self, x: Array) -> AbstractRidge:
         ridge = x.shape[0] * self.regularization
         features = few_features(self.kernel, x, ridge)
         if features is not None:
-            return linalg.FeatureRidge.create(features, ridge)
-        return linalg.DenseRidge.create(self.kernel.gram(x), ridge, what="the matrix K + n * regularization * I")
+            return FeatureRidge.create(features, ridge)
+        return DenseRidge.create(self.kernel.gram(x), ridge, what="the matrix K + n * regularization * I")
 
 
 def _loo_squared_error(model: KernelRidge, data: Mapping[str, Any]) -> Float[Array, ""]:
