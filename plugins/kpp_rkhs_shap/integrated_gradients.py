@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
 from kpp.explanations import AbstractPointsExplainer, Inputs, Law
 from kpp.explanations.toolkit import LawOfDraws, describe_key, representatives
-from kpp.foundation.validation import as_finite_array, positive
+from kpp.foundation.validation import as_points, positive
 from kpp.functionals import Gradient
 from kpp.games import gauss_legendre
 from kpp.kernels import RBF
@@ -38,7 +38,7 @@ _INSTANCES = 32
 
 
 def _background(value: Numbers) -> Array:
-    return jnp.atleast_2d(as_finite_array(value, "background"))
+    return as_points(value, "background")
 
 
 class IntegratedGradients(AbstractPointsExplainer):

@@ -67,7 +67,8 @@ def test_evidence_moves_the_noise_away_from_its_prior():
     fit = fit_with(PRIOR)
     assert abs(float(fit.draws["links.0.noise_variance"][0, 0]) - np.exp(-3.0)) > 0.01  # the prior's mode
     assert set(fit.draws) == {"links.0.noise_variance"}
-    assert {"y", "links.0.embedding"} <= set(fit.idata["observed_data"].data_vars)
+    assert "y" in fit.idata["observed_data"]
+    assert "links.0.embedding" in fit.idata["constant_data"]  # observed, and not predicted
     assert fit.idata["log_likelihood"]["y"].sizes["instance"] == 9
 
 
