@@ -364,7 +364,7 @@ def fit_entries() -> Iterator[BadCase]:
     yield from entry("kpp.curve", "feature", lambda value: kpp.curve(fit, x, value), ["no such", 3, None])
     yield from entry("kpp.curve", "kind", lambda value: curve(kind=value), ["no such", 3, None])
     yield from entry(
-        "kpp.curve", "grid", lambda value: curve(grid=value), [1, NAN, None, "text", [2.0, 1.0], [0.0, NAN]]
+        "kpp.curve", "grid", lambda value: curve(grid=value), [1, NAN, "text", [2.0, 1.0], [0.0, NAN], (3, [1.0])]
     )
     explain = functools.partial(kpp.explain, fit, x)
     yield from entry("kpp.explain", "x", lambda value: kpp.explain(fit, value), bad_points(x))

@@ -276,8 +276,9 @@ CASES = {
     "decreasing grid": (dict(grid=[1.0, 0.0]), ValueError, "`grid` must hold at least two values in increasing"),
     "empty interval": (dict(kind="accumulated", grid=[0.31, 0.32, 0.6]), ValueError, "`grid` must have rows"),
     "kind of two": (dict(feature=("dose", "place"), kind="accumulated"), ValueError, "`kind` must be one of"),
-    "the same twice": (dict(feature=("dose", "dose")), ValueError, "`feature` must name two different features"),
-    "one grid of two": (dict(feature=("dose", "place"), grid=(3,)), ValueError, "`grid` hold two grids"),
+    "the same twice": (dict(feature=("dose", "dose")), ValueError, "`feature` must name one feature, or two"),
+    "three features": (dict(feature=("dose", "place", "x")), ValueError, "`feature` must name one feature, or two"),
+    "one grid of two": (dict(feature=("dose", "place"), grid=(3,)), ValueError, "`grid` must be a number, or hold"),
     "scale": (dict(scale="probability"), TypeError, "`scale` 'probability' needs a kpp.Fit of a classifier"),
 }
 

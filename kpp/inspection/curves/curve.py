@@ -49,7 +49,7 @@ _NUM_DRAWS = 200
 def curve(
     predictor: object,
     x: object,
-    feature: str | tuple[str, str],
+    feature: str | Sequence[str],
     *,
     kind: CurveKind = "partial",
     grid: object = None,
@@ -117,6 +117,7 @@ def curve(
         found = read_grid(_NUM_VALUES if grid is None else grid, subject.rows, subject.schema, feature)
     else:
         one_of(kind, "kind", _KINDS_OF_TWO)
+        feature = tuple(feature)
         found = read_pair(grid, subject.rows, subject.schema, feature, _NUM_OF_EACH)
     rows = _some(subject.rows, _max_rows(kind, subject, len(found.values)))
     if len(rows) < 2 and kind != "individual":

@@ -38,13 +38,13 @@ class Grid(NamedTuple):
         return points
 
 
-def read_pair(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, features: tuple[str, str], num: int) -> Grid:
+def read_pair(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, features: tuple[str, ...], num: int) -> Grid:
     """Read the values of two features, or choose some number of each, and return all pairs of them."""
     grids = grid if isinstance(grid, tuple) else (num if grid is None else grid,) * 2
-    if len(grids) != 2 or features[0] == features[1]:
-        raise ValueError(
-            f"`feature` must name two different features and `grid` hold two grids, got {features} and {len(grids)}"
-        )
+    if len(features) != 2 or features[0] == features[1]:
+        raise ValueError(f"`feature` must name one feature, or two different ones, got {features}")
+    if len(grids) != 2:
+        raise ValueError(f"`grid` must be a number, or hold a grid for each of {features}, got {len(grids)}")
     pair = [read_grid(own, rows, schema, feature) for own, feature in zip(grids, features, strict=True)]
     first, second = np.meshgrid(*(part.values for part in pair), indexing="ij")
     return Grid(
@@ -81,7 +81,7 @@ def read_grid(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, feature
         if unknown:
             raise ValueError(f"`grid` must hold levels of {feature!r}, {levels}, got {unknown[:5]}")
         return Grid(column, np.array([float(levels.index(label)) for label in labels]), labels, data, True)
-    if np.ndim(grid) == 0:
+    if not isinstance(grid, (list, tuple)) and np.ndim(grid) == 0:
         places = np.linspace(0.0, 1.0, count(grid, "grid", 2))
         values = np.unique(np.quantile(data, places, method="inverted_cdf"))
         if len(values) < 2:
