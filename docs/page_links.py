@@ -17,6 +17,7 @@ from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+PACKAGES = ("kpp", "models", "plugins")
 ROLE = re.compile(r"\{[\w:]+\}`~?([^`<]+?)(?:\s*<[^`>]+>)?`")
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+?)(?:\.md)?(#[^)]*)?\)")
 
@@ -35,6 +36,8 @@ def source_of_object(source: str, info: dict[str, str]) -> str | None:
         lines, first = inspect.getsourcelines(thing)
         file = Path(inspect.getsourcefile(thing) or "").resolve().relative_to(ROOT)
     except (AttributeError, ImportError, OSError, TypeError, ValueError):
+        return None
+    if file.parts[0] not in PACKAGES:  # of an environment inside of the repository
         return None
     return f"{source}/blob/main/{file}#L{first}-L{first + len(lines) - 1}"
 

@@ -255,6 +255,11 @@ def write_pages(app: Sphinx, config: Any) -> None:
     for page in (reference / "api" / "generated").glob("*.rst"):
         if page.stem not in places().values():
             page.unlink()  # of a name that was removed since the last build
+    examples = Path(app.srcdir).parent / "examples"
+    for page in (Path(app.srcdir) / "gallery").glob("*/*.rst"):
+        example = (examples / page.relative_to(app.srcdir)).with_suffix(".py")
+        if page.stem not in ("index", "sg_execution_times") and not example.exists():
+            page.unlink()  # of an example that was moved or removed since the last build
 
 
 def escape_stars(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
