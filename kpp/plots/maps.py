@@ -51,7 +51,7 @@ def field(
     across, upwards = (_places(values, dim) for dim in (columns, rows))
     image = ax.pcolormesh(across, upwards, table, cmap=colors, vmin=low, vmax=high, rasterized=True)
     for axis, dim, places in ((ax.xaxis, columns, across), (ax.yaxis, rows, upwards)):
-        if dim in values.coords and values.coords[dim].dtype.kind not in "fiu":
+        if dim in values.coords and not _has_numbers(values, dim):
             axis.set_ticks(places, [str(level) for level in values.coords[dim].values])
     ax.set(xlabel=_name(values.coords.get(columns), str(columns)), ylabel=_name(values.coords.get(rows), str(rows)))
     label = _name(values, "") if label is None else label
@@ -123,8 +123,11 @@ def _limits(table: Any, diverging: bool) -> tuple[float, float]:
 
 def _places(values: xr.DataArray, dim: Any) -> np.ndarray:
     """Return the numbers of a coordinate, or positions if it has none."""
-    known = dim in values.coords and values.coords[dim].dtype.kind in "fiu"
-    return values.coords[dim].values if known else np.arange(values.sizes[dim])
+    return values.coords[dim].values if _has_numbers(values, dim) else np.arange(values.sizes[dim])
+
+
+def _has_numbers(values: xr.DataArray, dim: Any) -> bool:
+    return dim in values.coords and values.coords[dim].dtype.kind in "fiu"
 
 
 def _name(array: xr.DataArray | None, default: str) -> str:
