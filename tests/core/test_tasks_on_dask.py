@@ -100,19 +100,15 @@ def assert_identical(found, known):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("user", [name for name in USERS if name != "calibration"])
-def test_the_schedulers_of_dask_give_the_same_bits(user):
-    known = USERS[user]()
+def test_all_schedulers_give_the_bits_of_no_scheduler(request):
+    """One test, so that programs are compiled once in each process."""
+    known = {name: user() for name, user in USERS.items()}  # before there is a client
     with dask.config.set(scheduler="synchronous"):
-        assert_identical(USERS[user](), known)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("user", USERS)
-def test_two_processes_give_the_bits_of_one(user, request):
-    known = USERS[user]()  # before there is a client
+        for name in USERS.keys() - {"calibration"}:
+            assert_identical(USERS[name](), known[name])
     request.getfixturevalue("client")
-    assert_identical(USERS[user](), known)
+    for name, user in USERS.items():
+        assert_identical(user(), known[name])
 
 
 def fail_at_two(key, number):

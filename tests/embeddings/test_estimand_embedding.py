@@ -192,8 +192,8 @@ def test_random_effects_equal_their_estimands():
 @pytest.mark.slow
 @pytest.mark.parametrize("most_given", [0, 2])
 def test_many_random_effects_equal_their_estimands(most_given):
-    counts = compare_exactly(1, 45, "abcdef", most_given=most_given)
-    assert counts["fraction"] >= (18 if most_given else 0) and counts["sum"] >= 9 and counts["refused"] <= 7
+    counts = compare_exactly(1, 24, "abcdef", most_given=most_given)
+    assert counts["fraction"] >= (9 if most_given else 0) and counts["sum"] >= 4 and counts["refused"] <= 4
 
 
 @pytest.mark.slow
@@ -294,7 +294,7 @@ def test_back_door_and_front_door_are_those_of_the_interventional_embedding(grap
 def test_errors_in_gaussian_laws_shrink(name):
     """The mean of the outcome is linear, with the coefficients of the estimand's quadratic form.
 
-    From 60 to 600 rows the mean error over four samples has to fall by a third at least.
+    From 60 to 600 rows the mean error over two samples has to fall by a third at least.
     """
     graph, x, y, z = SPECIAL[name]
     _, covariance, names = gaussian_sample(graph, 1, 0)
@@ -306,7 +306,7 @@ def test_errors_in_gaussian_laws_shrink(name):
     query = 0.7 * scales[1:] * np.array(list(itertools.product([-1, 0, 1], repeat=len(at) - 1)))
     errors = {}
     for n in (60, 600):
-        for seed in range(4):
+        for seed in range(2):
             frame, _, _ = gaussian_sample(graph, n, seed)
             embedding = EstimandEmbedding.from_graph(graph, frame, [*x], [*y], given=[*z])
             found = np.asarray(embedding.expectation(frame[y].to_numpy(), query))

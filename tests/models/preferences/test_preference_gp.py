@@ -642,20 +642,20 @@ def test_the_weighted_draws_of_laplace_agree_with_nuts():
     found = {}
     for name, inference in {
         "nuts": kpp.NUTS(num_samples=1000, progress=False),
-        "weighted": kpp.Laplace(num_samples=8000, progress=False),
+        "weighted": kpp.Laplace(num_samples=4000, progress=False),
         "laplace": kpp.Laplace(num_samples=1000, progress=False, importance=False),
     }.items():
         fit = untrained.fit(jax.random.key(1), pairs, outcomes, inference=inference, num_prior_samples=0)
         assert ("latent_whitened" in fit.draws) is (name != "laplace")
         if name == "weighted":
-            assert fit.draws["latent_whitened"].shape == (1, 8000, 25)
-            assert 1 <= fit.attrs["importance_ess"] <= 8000
+            assert fit.draws["latent_whitened"].shape == (1, 4000, 25)
+            assert 1 <= fit.attrs["importance_ess"] <= 4000
         predicted = fit.predict(other)
         mean = predicted["mean"].mean(("chain", "draw")).values
         square = (predicted["latent_variance"] + predicted["mean"] ** 2).mean(("chain", "draw")).values
         found[name] = mean, np.sqrt(square - mean**2)
     (mean, sd), (again, sd_again), (_, narrow) = found["nuts"], found["weighted"], found["laplace"]
-    # g has heavy tails: with 2000 weighted draws, sd scattered by 15 % between four keys; 8000 halve that.
+    # g has heavy tails: with 2000 weighted draws, sd scattered by 15 % between four keys; 4000 have two thirds of that.
     np.testing.assert_allclose(again / sd, mean / sd, atol=0.25)
     np.testing.assert_allclose(sd_again, sd, rtol=0.15)
     assert np.abs(np.log(sd_again / sd)).mean() < np.abs(np.log(narrow / sd)).mean()
