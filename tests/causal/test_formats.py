@@ -134,6 +134,49 @@ def test_dagitty_that_is_no_causal_graph_is_refused(text, message):
         CausalDAG.from_dagitty(text)
 
 
+def test_lavaan_is_read():
+    """The example of lavaan's own tutorial on syntax, with fixed parameters, definitions and odd line breaks."""
+    text = """
+    # regressions
+    y1 + y2 ~ a*f1 + f2 +
+       x1   # goes on
+    f1 ~ start(0.5)*f2 + 0*x2
+    ! latent variables
+    f1 =~ 1*i1 + NA*i2 ; f2 =~ i3
+    y1 ~~ y1; y1 ~~ y2; x1 ~~ 0*x2; i1 ~~ i3
+    y1 ~ 1
+    total := a*b
+    a == 2; b > 0
+    """
+    expected = CausalDAG(
+        [
+            *(("f1", y) for y in ("y1", "y2")),
+            *(("f2", y) for y in ("y1", "y2", "f1", "i3")),
+            *(("x1", y) for y in ("y1", "y2")),
+            *(("f1", y) for y in ("i1", "i2")),
+        ],
+        nodes=["x2"],
+        latent=["f1", "f2"],
+        bidirected=[("y1", "y2"), ("i1", "i3")],
+    )
+    assert CausalDAG.from_lavaan(text) == expected == as_graph(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("y = x", "must hold statements with ~, ~~ or =~, got 'y = x'"),
+        ("y ~ x; u | t1", r"must hold statements with ~, ~~ or =~, got 'u \| t1'"),
+        ("f <~ x", "must hold statements with ~, ~~ or =~, got 'f <~ x'"),
+        ("y ~ x:z", "must hold sums of names, got 'x:z' in 'y ~ x:z'"),
+        ("y ~ x +", "must hold sums of names, got '' in"),
+    ],
+)
+def test_lavaan_that_is_no_graph_is_refused(text, message):
+    with pytest.raises(GraphSyntaxError, match=message):
+        CausalDAG.from_lavaan(text)
+
+
 def model(x=None, y=None, size=3):
     """A hidden cause in each unit, a slope for all units, and the mean as a deterministic site."""
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))

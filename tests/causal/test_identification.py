@@ -466,3 +466,31 @@ def test_questions_that_make_no_sense_are_refused(outcome, treatment, given, err
 def test_what_is_no_hedge_cannot_be_made(larger, smaller, treatment, message):
     with pytest.raises(ValueError, match=message):
         Hedge(INSTRUMENT, frozenset(treatment), frozenset("Y"), larger, smaller)
+
+
+@pytest.mark.parametrize(("graph", "outcome", "treatment", "given", "text"), IDENTIFIED)
+def test_identified_effects_are_verified(graph, outcome, treatment, given, text):
+    estimand = identify(graph, treatment=treatment, outcome=outcome, given=given)
+    assert estimand.verify(graph, 3) < EXACT
+
+
+def test_a_wrong_expression_is_found():
+    """P(Y | X) in place of the adjusted expression, and the right expression of another graph."""
+    right = identify(BACKDOOR, treatment="X", outcome="Y")
+    one = Probability(frozenset("Y"), frozenset("X"))
+    assert Estimand(right.outcome, right.treatment, right.given, one).verify(BACKDOOR, 5) > 1e-3
+    assert right.verify(CausalDAG(BACKDOOR.edges, bidirected=[("X", "Y")]), 5, num_levels=3) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("graph", "options", "message"),
+    [
+        (CausalDAG([("X", "Y")]), {}, r"`graph` names no node of the graph: \['Z'\]"),
+        (BACKDOOR, {"num_models": 0}, "`num_models`"),
+        (BACKDOOR, {"num_levels": 1}, "`num_levels`"),
+        (CausalDAG([("Z", "X"), ("Z", "Y"), ("X", "Y")], nodes=map(str, range(30))), {}, "at most 24 nodes"),
+    ],
+)
+def test_a_graph_that_cannot_verify_is_refused(graph, options, message):
+    with pytest.raises(ValueError, match=message):
+        identify(BACKDOOR, treatment="X", outcome="Y").verify(graph, **options)

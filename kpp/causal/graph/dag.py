@@ -13,6 +13,7 @@ from kpp.causal.colliders import ColliderPartition, collider_partition
 from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
 from kpp.causal.graph.drawing import draw_svg
+from kpp.causal.graph.lavaan import from_lavaan
 from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
@@ -76,6 +77,11 @@ class CausalDAG:
     def from_dagitty(cls, text: str) -> CausalDAG:
         """Read a graph in the language of dagitty: see `kpp.causal.graph.text.from_dagitty`."""
         return cls(**from_dagitty(text))
+
+    @classmethod
+    def from_lavaan(cls, text: str) -> CausalDAG:
+        """Read a graph in the model syntax of lavaan: see `kpp.causal.graph.lavaan.from_lavaan`."""
+        return cls(**from_lavaan(text))
 
     @classmethod
     def from_numpyro(cls, model: Callable[..., Any], *args: Any, plate: str | None = None, **kwargs: Any) -> CausalDAG:

@@ -15,8 +15,8 @@ def as_graph(graph: Any) -> CausalDAG | CausalOrder:
     """Return a causal graph or a causal order.
 
     Args:
-        graph: A `CausalDAG` or a `CausalOrder`, which are returned unchanged; a text in the language of dagitty or of
-            Graphviz; or the edges of a graph: pairs (cause, effect), a mapping, or a `networkx.DiGraph`.
+        graph: A `CausalDAG` or a `CausalOrder`, which are returned unchanged; a text in the language of dagitty, of
+            Graphviz or of lavaan; or the edges of a graph: pairs (cause, effect), a mapping, or a `networkx.DiGraph`.
 
     Raises:
         CausalError: If the graph is not valid.

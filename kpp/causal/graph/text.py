@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from kpp.causal.errors import GraphSyntaxError
+from kpp.causal.graph.lavaan import from_lavaan
 from kpp.causal.graph.mixed_graph import MixedGraph
 from kpp.foundation.wording import named
 
@@ -65,9 +66,10 @@ class Statements:
 
 
 def from_text(text: str) -> dict[str, Any]:
-    """Read a graph in the language that its first word names: DOT for `digraph`, else dagitty's; see these two."""
-    is_dot = re.match(rf"{_COMMENTS}(?i:(strict\s+)?digraph\b)", text, re.DOTALL)
-    return from_dot(text) if is_dot else from_dagitty(text)
+    """Read a graph in DOT (its first word is `digraph`), in lavaan's syntax (no brace, and `~`), or in dagitty's."""
+    if re.match(rf"{_COMMENTS}(?i:(strict\s+)?digraph\b)", text, re.DOTALL):
+        return from_dot(text)
+    return from_lavaan(text) if "~" in text and "{" not in text else from_dagitty(text)
 
 
 def from_dot(text: str) -> dict[str, Any]:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from kpp.causal.graph.mixed_graph import NodeSet
+from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
+from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.identification.expressions import LATEX, TEXT, Expression, Notation, Probability
+from kpp.causal.identification.random_laws import random_laws
+from kpp.foundation.validation import count
 from kpp.foundation.wording import named
 
 
@@ -85,6 +88,34 @@ class Estimand:
         dims = [*sorted(self.outcome), *sorted(self.treatment), *sorted(self.given)]
         shape = xr.ones_like(law.isel({dim: 0 for dim in law.dims if dim not in dims}, drop=True))
         return (effect * shape).transpose(*dims).rename(self.query())
+
+    def verify(self, graph: MixedGraph, num_models: int = 20, *, num_levels: int = 2, seed: int = 0) -> float:
+        """Return the largest error of the expression over random discrete models of a graph.
+
+        In each model the expression, evaluated in the observed law, is compared with the effect by its definition: the
+        law of the model once the treatments are set. An expression that is right for the graph differs by rounding
+        errors alone; one that is wrong, or right for another graph only, differs in nearly every model.
+
+        Args:
+            graph: The causal graph, a `kpp.causal.CausalDAG`.
+            num_models: The number of models.
+            num_levels: The number of values of each node, hidden ones included.
+            seed: The seed of the models.
+
+        Returns:
+            The largest absolute difference between two probabilities.
+
+        Raises:
+            ValueError: If the graph lacks a node of the estimand, or is too large for its law to be held.
+        """
+        as_nodes(graph, self.variables | self.outcome | self.treatment | self.given, "graph")
+        levels, rng, worst = count(num_levels, "num_levels", 2), np.random.default_rng(seed), 0.0
+        for _ in range(count(num_models, "num_models")):
+            observed, intervened = random_laws(graph, self.treatment, levels, rng)
+            law = self.evaluate(observed)
+            truth = intervened.sum([dim for dim in intervened.dims if dim not in law.dims])
+            worst = max(worst, float(abs(law - truth / truth.sum(sorted(self.outcome))).max()))
+        return worst
 
     def __str__(self) -> str:
         return f"{self.query()} = {self.text()}"

@@ -102,7 +102,7 @@ def _check(config: DataConfig) -> None:
         raise StudyError("data.features is missing: the treatments, as data.graph decides the columns to adjust for")
 
 
-_GRAPH = "the causal graph in the language DOT or dagitty, or a file that holds it"
+_GRAPH = "the causal graph in the language of DOT, dagitty or lavaan, or a file that holds it"
 _TARGET = "the name of the column to predict"
 _TREATED = "with treatments, outcomes and columns to adjust for"
 _FURTHER: dict[str, dict[str, Key]] = {
