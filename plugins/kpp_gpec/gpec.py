@@ -376,7 +376,6 @@ class NaiveGP(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield an explainer with given hyperparameters, a model and points."""
         explainer, function, background, x = example(rng_key)
         yield cls(explainer, background, lengthscale=1.0, variance=0.5, noise=0.01), function, x
 

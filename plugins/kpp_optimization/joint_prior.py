@@ -137,7 +137,6 @@ class JointPrior(AbstractObjectivePrior):
         count(self.max_queries, "max_queries")
 
     def moments(self, points: Float[AnyArray, "p d"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the moments given the data of the fit; see `AbstractObjectivePrior.moments`."""
         return self.draws(points).moments()
 
     def draws(self, points: Float[AnyArray, "p d"]) -> Draws:
@@ -153,7 +152,6 @@ class JointPrior(AbstractObjectivePrior):
         return Draws(_log_weights(found) - self._evidence(means, covariances), means, covariances)
 
     def believe(self, points: Float[AnyArray, "p d"]) -> MixtureBelief:
-        """Return the mixture over the draws before the queries; see `AbstractObjectivePrior.believe`."""
         return MixtureBelief.of_draws(self.draws(points))
 
     def given(

@@ -133,7 +133,6 @@ class LearningPrior(AbstractObjectivePrior):
             )
 
     def moments(self, points: Float[AnyArray, "p d"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the moments of the mixture; see `AbstractObjectivePrior.moments`."""
         mean, covariance = self.draws(points).moments()
         return mean, covariance + self.discrepancy.covariances(points).mean(axis=0)
 
@@ -149,7 +148,6 @@ class LearningPrior(AbstractObjectivePrior):
         return Draws(logs[kept], means, covariances)
 
     def believe(self, points: Float[AnyArray, "p d"]) -> MixtureBelief:
-        """Return the mixture before any query; see `AbstractObjectivePrior.believe`."""
         found, discrepancies = self.draws(points), self.discrepancy.covariances(points)
         if not (found.covariances.any() or discrepancies.any()):
             raise ValueError("`discrepancy` must have a positive scale, because all priors have the covariance zero")

@@ -85,7 +85,6 @@ class FunctionPrior(AbstractObjectivePrior):
     covariance: Callable[[Array, Array], Any]
 
     def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
-        """See `AbstractObjectivePrior.moments`."""
         points = jnp.asarray(points)
         return jnp.asarray(self.mean(points)), jnp.asarray(self.covariance(points, points))
 
@@ -102,7 +101,6 @@ class KernelPrior(AbstractObjectivePrior):
     mean: float = 0.0
 
     def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
-        """See `AbstractObjectivePrior.moments`."""
         return jnp.full(points.shape[0], self.mean, points.dtype), self.kernel.gram(jnp.asarray(points))
 
 
@@ -123,11 +121,9 @@ class FitPrior(AbstractObjectivePrior):
     importance_weights: bool = False
 
     def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
-        """See `AbstractObjectivePrior.moments`."""
         return self.draws(points).moments()
 
     def draws(self, points: Float[AnyArray, "p d"]) -> Draws:
-        """Return the moments of each draw of the fit; see `AbstractObjectivePrior.draws`."""
         found = self.fit.predict(points, covariance=True)
         count = len(points)
         means = found["mean"].values.reshape(-1, count)
@@ -163,7 +159,6 @@ class WidenedPrior(AbstractObjectivePrior):
     kernel: AbstractKernel
 
     def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
-        """See `AbstractObjectivePrior.moments`."""
         mean, covariance = self.prior.moments(points)
         sd = jnp.sqrt(jnp.maximum(jnp.diagonal(jnp.asarray(covariance)), 0.0))
         return mean, self.kernel.gram(jnp.asarray(points)) + jnp.outer(sd, sd)
@@ -209,7 +204,6 @@ class RefittedPrior(AbstractObjectivePrior):
             raise ValueError(f"`scale` must be positive, got {self.scale}")
 
     def moments(self, points: Float[AnyArray, "p d"]) -> Moments:
-        """See `AbstractObjectivePrior.moments`."""
         middle = float(self.lengthscales[self.lengthscales.size // 2])
         gram = _rbf(np.asarray(points), middle if self.lengthscale is None else self.lengthscale)
         return np.full(len(gram), self.mean), (self.scale if self.variance is None else self.variance) * gram

@@ -19,14 +19,7 @@ from kpp.kernels.toolkit import Oriented, orient
 from kpp.preferences.toolkit import PreferenceTerm
 from kpp.typing import AnyArray, Leaf, RngKey
 from kpp_pref_shap.game import AbstractPreferenceGame, TermValues
-from kpp_pref_shap.pair_functions import (
-    MatchTable,
-    PairPoints,
-    as_pairs,
-    number_items,
-    number_rows,
-    split_points,
-)
+from kpp_pref_shap.pair_functions import MatchTable, PairPoints, as_pairs, number_items, number_rows, split_points
 from kpp_pref_shap.sections import Sections
 from kpp_pref_shap.skew_forms import SkewForm
 
@@ -125,7 +118,6 @@ class PreferentialContext(AbstractPreferenceGame):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield an instance with a function and duels in contexts; both have two features."""
         pairs, x = jax.random.normal(rng_key, (5, 2, 2)), jax.random.normal(rng_key, (2, 2, 2)) - 0.5
         kernel = Contextual(GeneralizedPreferential(RBF(1.2)), RBF(jnp.array([0.8, 1.4])) + 0.3)
         points, rows = (pairs, jnp.sin(2 * pairs[:, 0])), (x, jnp.cos(x[:, 0]))

@@ -267,7 +267,6 @@ class PrefShap(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and duels: both conditionals, draws, groups, the methods."""
         pairs, x = jax.random.normal(rng_key, (5, 2, 3)), jax.random.normal(rng_key, (2, 2, 3)) - 0.5
         coefficients, kernel = jnp.cos(jnp.arange(10.0)), RBF(lengthscale=jnp.array([0.8, 1.0, 1.5]))
         general = GeneralizedPreferential(kernel + 0.7)

@@ -162,7 +162,6 @@ class PreferentialItems(AbstractPreferenceGame):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
-        """Yield instances with functions and duels: both conditionals, both kinds of preferences, contexts."""
         items, x = jax.random.normal(rng_key, (5, 2, 3)), jax.random.normal(rng_key, (2, 2, 3)) - 0.5
         coefficients, kernel = jnp.cos(jnp.arange(5.0)), RBF(lengthscale=jnp.array([0.8, 1.0, 1.5]), variance=1.3)
         general = GeneralizedPreferential(kernel + 0.7)

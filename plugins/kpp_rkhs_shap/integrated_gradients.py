@@ -107,7 +107,6 @@ class IntegratedGradients(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: one function, draws, outputs."""
         points, x = jax.random.normal(rng_key, (6, 3)), jax.random.normal(rng_key, (2, 3)) + 0.3
         coefficients, kernel = jnp.sin(jnp.arange(12.0)), RBF(jnp.array([0.9, 1.0, 1.4]), 1.2)
         yield cls(points), RKHSFunction(kernel, points, coefficients[:6], 0.4), x

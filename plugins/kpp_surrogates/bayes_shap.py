@@ -82,7 +82,6 @@ class BayesSHAP(AbstractLocalLinear):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: outputs, groups and the published weights, draws."""
         background, x = points(rng_key)
         yield cls(background, num_perturbations=40), two_outputs, x
         yield cls(background, num_perturbations=40, groups={"pair": [0, 2]}, coalitions="uniform"), product, x

@@ -206,7 +206,6 @@ class CXPlain(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: one output, and probabilities with groups and labels."""
         background, x = jax.random.normal(rng_key, (24, 3)), jax.random.normal(rng_key, (2, 3)) + 0.3
         labels = np.arange(24) % 2
         yield cls(background, num_bootstraps=3, hidden=(4,), num_epochs=3), _example_mean, x

@@ -86,7 +86,6 @@ class LIME(AbstractLocalLinear):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: outputs and categories, groups, draws."""
         background, x = points(rng_key)
         yield cls(background, num_perturbations=40, categorical=[4]), two_outputs, x
         yield cls(background, num_perturbations=40, groups={"pair": [0, 2]}, around="instance"), product, x
@@ -142,7 +141,6 @@ class BayesLIME(AbstractLocalLinear):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: outputs and categories, groups, draws."""
         background, x = points(rng_key)
         yield cls(background, num_perturbations=40, categorical=[4]), two_outputs, x
         yield cls(background, num_perturbations=40, groups={"pair": [0, 2]}, around="instance"), product, x

@@ -107,7 +107,6 @@ class ShapExplainer(AbstractPointsExplainer):
         return self.explain_inputs(self.read_inputs(predictor, x), rng_key=rng_key)
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
-        """Explain predictions; see `explain`."""
         if isinstance(self.shap_explainer, str):
             return self._explain_by_name(inputs, rng_key)
         rows = inputs.predictor.rows(inputs.rows) if isinstance(inputs.predictor, EstimatorFunction) else inputs.rows
@@ -164,7 +163,6 @@ class ShapExplainer(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: all coalitions and sampled orders, outputs, draws."""
         background, x = points(rng_key)
         yield cls("exact", background), two_outputs, x
         yield cls("permutation", background), product, x

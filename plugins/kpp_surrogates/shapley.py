@@ -114,7 +114,6 @@ class KernelSHAP(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: exact and sampled, outputs, groups, draws."""
         background, x = points(rng_key)
         yield cls(background), two_outputs, x
         yield cls(background, num_coalitions=12), product, x
@@ -168,7 +167,6 @@ class ShapleySampling(AbstractPointsExplainer):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
-        """Yield explainers with a function and points: sampled and exact, outputs, groups."""
         background, x = points(rng_key)
         yield cls(background, num_coalitions=18), two_outputs, x
         yield cls(background, groups={"pair": [0, 2]}), product, x

@@ -84,7 +84,6 @@ class BaggGP(_AbstractBagg, AbstractAggregateModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[BaggGP, Bags, Array]]:
-        """Yield models with bags and targets for the conformance suite."""
         bags, targets = example_bags(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(prior.expand([2])), prior, dist.Normal(0.0, 1.0), 0.1), bags, targets + 2.0
@@ -112,7 +111,6 @@ class VBagg(_AbstractBagg, AbstractAggregateModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[VBagg, Bags, Array]]:
-        """Yield models with bags and targets for the conformance suite."""
         bags, targets = example_bags(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(prior), prior, 2.0, 0.1, num_inducing=6, noise="per_bag"), bags, targets + 2.0

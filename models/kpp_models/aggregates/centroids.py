@@ -43,7 +43,6 @@ class CentroidGP(AbstractFieldOfBags, AbstractAggregateModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[CentroidGP, Bags, Array]]:
-        """Yield models with bags and targets for the conformance suite."""
         bags, targets = example_bags(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(prior), prior, dist.Normal(0.0, 1.0), num_inducing=3), bags, targets + 2.0
@@ -67,7 +66,6 @@ class CentroidGP(AbstractFieldOfBags, AbstractAggregateModel):
         """An exact Gram matrix needs no size."""
 
     def target_noise(self, data: Mapping[str, Any]) -> Float[Array, " N"]:
-        """Return the variance of the noise of every target."""
         return jnp.broadcast_to(self.noise_variance, data["sizes"].shape)
 
 

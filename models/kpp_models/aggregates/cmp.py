@@ -110,7 +110,6 @@ class CMP(AbstractAggregateModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[CMP, Bags, Array]]:
-        """Yield models with bags and targets for the conformance suite."""
         bags, targets = example_bags(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(prior.expand([2]), prior), RBF(prior), dist.HalfNormal(1.0), 0.01), bags, targets

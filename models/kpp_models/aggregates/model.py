@@ -305,11 +305,9 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         return {"y": model._observation(data).observe(data["y"]).marginal_log_density(mean, variance)}
 
     def latent_values(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the aggregates of the targets if they are drawn; see `AbstractModel.latent_values`."""
         return {FUNCTION_VALUES: self.at(sample)._target_moments(data, sample)[0]} if WHITENED in sample else {}
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the whitened values, and of the inducing points."""
         names = {WHITENED: ("coordinate",), INDUCING: ("coordinate",)}
         return names | {"inducing_points": ("inducing_point", "feature")}
 

@@ -21,11 +21,7 @@ from kpp.priors import sample as draw_priors
 from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions, held_out_variances
-from kpp_models.colliders.model import (
-    AbstractColliderModel,
-    example_rows,
-    feature_field,
-)
+from kpp_models.colliders.model import AbstractColliderModel, example_rows, feature_field
 from kpp_models.colliders.reconditioned import Reconditioned
 
 
@@ -98,7 +94,6 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[ColliderRegression, Array, Array]]:
-        """Yield models with points and targets for the conformance suite."""
         x, y = example_rows(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(prior), RBF(1.2), prior, 0.01, children=(0,), spouses=(1, 2)), x, y

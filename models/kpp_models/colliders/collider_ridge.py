@@ -25,11 +25,7 @@ from kpp.typing import Leaf, RngKey
 from kpp_models.colliders.condition import ConditionParts
 from kpp_models.colliders.decomposed import Decomposed, Sections
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions
-from kpp_models.colliders.model import (
-    AbstractColliderModel,
-    example_rows,
-    feature_field,
-)
+from kpp_models.colliders.model import AbstractColliderModel, example_rows, feature_field
 from kpp_models.tables.machines.grid_search import Selection, select_from_grid
 from kpp_models.tables.machines.ridge import AbstractLeastSquares
 
@@ -95,7 +91,6 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[ColliderRidge, Array, Array]]:
-        """Yield models with points and targets for the conformance suite."""
         x, y = example_rows(rng_key)
         yield cls(RBF(1.5), RBF(1.2), 0.01, 0.01, children=(0,), spouses=(1, 2)), x, y
         parts: dict[str, Any] = {"children": (0,), "spouses": (1,), "parents": (2,), "projection": "function"}
@@ -224,7 +219,6 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         return data["y"] - baseline - held_out_predictions(cross, self._system(gram), targets)
 
     def held_out_residuals(self, data: Data) -> Float[Array, " n"]:
-        """Return `loo_residuals`."""
         return self.loo_residuals(data)
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:

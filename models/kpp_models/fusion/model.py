@@ -134,7 +134,6 @@ class AbstractEffectModel(AbstractChainModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple["AbstractEffectModel", InterventionData, Array]]:
-        """Yield models with data for the conformance suite."""
         x, y, z, t = example_data(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         backdoor = CausalLink(

@@ -114,7 +114,6 @@ class SamplingEffect(AbstractChainModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[SamplingEffect, InterventionData, Array]]:
-        """Yield models with data for the conformance suite."""
         x, y, z, t = example_data(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         backdoor = CausalLink(RBF(prior), None, prior, adjustment="backdoor", adjusting_kernel=RBF(1.0))

@@ -50,7 +50,6 @@ class GPMechanism(AbstractMechanism):
             raise ValueError(f"`likelihood` must be log-concave, got {type(self.likelihood).__name__}")
 
     def resolve(self, node: str, parents: tuple[str, ...], loadings: Mapping[str, dist.Distribution]) -> GPMechanism:
-        """Return the mechanism with names of parents as positions; see `AbstractMechanism.resolve`."""
         name = f"mechanisms[{node!r}].kernel"
         if not parents:
             raise ValueError(f"`mechanisms` must hold a LinearMechanism for {node!r}, which has no parents")

@@ -52,7 +52,6 @@ class LinearMechanism(AbstractMechanism):
     def resolve(
         self, node: str, parents: tuple[str, ...], loadings: Mapping[str, dist.Distribution]
     ) -> LinearMechanism:
-        """Return the mechanism with one coefficient for each parent; see `AbstractMechanism.resolve`."""
         return dataclasses.replace(
             self,
             coefficients=leaf_by_name(self.coefficients, parents, "coefficients"),

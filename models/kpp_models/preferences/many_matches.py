@@ -267,7 +267,6 @@ class PreferenceRidge(AbstractPreferenceMachine):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PreferenceRidge, Array, Array]]:
-        """Yield a model with pairs and outcomes for the conformance suite."""
         pairs, y = example_matches(rng_key)
         yield cls(GeneralizedPreferential(RBF(0.8) + 0.5), regularization=0.02), pairs, y
 
@@ -336,7 +335,6 @@ class PreferenceLogistic(AbstractPreferenceMachine):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PreferenceLogistic, Array, Array]]:
-        """Yield a model with pairs and outcomes for the conformance suite."""
         pairs, y = example_matches(rng_key)
         yield cls(GeneralizedPreferential(RBF(0.8)) + Preferential(RBF(0.7)), regularization=0.02), pairs, y
 

@@ -137,7 +137,6 @@ class AbstractPreferenceModel(AbstractGPModel):
         return super(AbstractPreferenceModel, model).fit(rng_key, x, y, **options)
 
     def prepare(self: Model, x: Any, y: Any = None) -> tuple[Model, dict[str, Any], Schema]:
-        """Read the matches; see `fit` and `AbstractModel.prepare`."""
         warn_if_float32(type(self).__name__)
         matches = read_matches(x, y, ties=LIKELIHOODS[self.likelihood][1])
         model = eqx.tree_at(lambda tree: tree.kernel, self, resolve_names(self.kernel, matches), is_leaf=is_prior)
@@ -174,7 +173,6 @@ class AbstractPreferenceModel(AbstractGPModel):
         return condition_process(sample, data["x"], model.pair_kernel, likelihood, inducing=data["inducing"])
 
     def predictive(self, sample: Sample, data: Data, x: Any, *, covariance: bool = False) -> dict[str, Array]:
-        """Return the moments of g and the probabilities of outcomes at p pairs; see `AbstractModel.predictive`."""
         check_same_items(x, data["x"])
         return super().predictive(sample, data, x, covariance=covariance)
 
@@ -229,7 +227,6 @@ class PreferenceGP(AbstractPreferenceModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PreferenceGP, Array, Array]]:
-        """Yield models with pairs and outcomes for the conformance suite."""
         pairs, y = example_matches(rng_key)
         kernel = Preferential(RBF(1.0)) + GeneralizedPreferential(RBF(dist.LogNormal(0.0, 0.5)))
         yield cls(kernel, "ordinal", tie_width=dist.HalfNormal(1.0)), pairs, y.at[:3].set(0.5)
@@ -257,7 +254,6 @@ class GPGP(AbstractPreferenceModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPGP, Array, Array]]:
-        """Yield a model with pairs and outcomes for the conformance suite."""
         yield cls(RBF(dist.LogNormal(0.0, 0.5)) + dist.HalfNormal(1.0)), *example_matches(rng_key)
 
 
@@ -283,5 +279,4 @@ class PGP(AbstractPreferenceModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[PGP, Array, Array]]:
-        """Yield a model with pairs and outcomes for the conformance suite."""
         yield cls(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=5), *example_matches(rng_key)

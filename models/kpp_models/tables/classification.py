@@ -72,7 +72,6 @@ class GPClassification(AbstractLatentGP):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPClassification, Array, Array]]:
-        """Yield models with points and labels for the conformance suite."""
         x, y = example_points(rng_key)
         labels = (y > jnp.median(y)).astype(y.dtype)
         prior = dist.LogNormal(0.0, 0.5)
@@ -81,7 +80,6 @@ class GPClassification(AbstractLatentGP):
         yield cls(RBF(prior), latent="inducing", num_inducing=5), x, labels
 
     def prepare(self, x: object, y: object) -> tuple[GPClassification, dict[str, Any], Schema]:
-        """Read the data; see `AbstractModel.prepare`."""
         model, data, schema = self.read_observations(x, y, lambda y, name: read_labels(y, self.classes, name)[0])
         return dataclasses.replace(model, classes=read_labels(y, self.classes)[1]), data, schema
 
@@ -90,10 +88,8 @@ class GPClassification(AbstractLatentGP):
         gp_classification(x, y, self.kernel, self.mean, self.link, self.latent, self.inducing_points, self.minibatch)
 
     def observed(self, data: Data) -> BernoulliLikelihood:
-        """Return the likelihood of the labels."""
         return BernoulliLikelihood(data["y"], self.link)
 
     @property
     def positive_class(self) -> Any:
-        """The second class."""
         return None if self.classes is None else self.classes[1]

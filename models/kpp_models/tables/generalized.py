@@ -73,7 +73,6 @@ class GeneralizedGP(AbstractLatentGP):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GeneralizedGP, Array, Array]]:
-        """Yield models with points and observations for the conformance suite."""
         x, y = example_points(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         counts = jnp.round(jnp.exp(y - jnp.min(y)))
@@ -113,7 +112,6 @@ class GeneralizedGP(AbstractLatentGP):
         generalized_gp(x, y, self.kernel, likelihood, self.mean, self.latent, self.inducing_points, self.minibatch)
 
     def observed(self, data: Data) -> AbstractPointwiseLikelihood:
-        """Return the likelihood of the observations."""
         return self._with_exposure(self.likelihood, data.get("exposure")).observe(data["y"])
 
     @staticmethod

@@ -50,14 +50,12 @@ class AbstractLatentGP(_Fields, AbstractInducing, AbstractGPModel):
         return model, data, schema
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
-        """Return the posterior of the latent function; see `condition_process`."""
         model = self.at(sample)
         return condition_process(
             sample, data["x"], model.kernel, model.observed(data), model.mean, model.inducing_points
         )
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the whitened values, and of the inducing points."""
         return {WHITENED: ("coordinate",), INDUCING: ("coordinate",), **super().site_dims(data)}
 
 

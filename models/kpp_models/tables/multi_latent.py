@@ -90,7 +90,6 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[MultiLatentGP, Array, Array]]:
-        """Yield models with points and observations for the conformance suite."""
         x, y = example_points(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         classes = jnp.asarray(jnp.digitize(y, jnp.quantile(y, jnp.array([0.3, 0.6]))), y.dtype)
@@ -100,7 +99,6 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         yield cls(RBF(prior), mixing, latent="inducing", num_inducing=5), x, jnp.stack([y, y**2, jnp.cos(y)], axis=1)
 
     def prepare(self, x: object, y: object) -> tuple[MultiLatentGP, dict[str, Any], Schema]:
-        """Read the data; see `AbstractModel.prepare`."""
         model, data, schema = self.read_and_place(x, y, lambda y, name: self.likelihood.read_targets(y, name)[1])
         likelihood, _ = self.likelihood.read_targets(y)
         for name in ("mean", "scale"):
@@ -136,7 +134,6 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         return {"mean": mean, "latent_variance": variance, **model.likelihood.predict(mean, variance)}
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
-        """Return one joint draw of new observations at p points, (p, ...); see `AbstractModel.draw_predictive`."""
         first, second = jax.random.split(rng_key)
         model, functions = self._at(sample, data)
         return model.likelihood.draw(second, functions.draw(first, jnp.asarray(x)))
@@ -155,7 +152,6 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         return {"y": model.likelihood.draw_observed(second, values)}
 
     def latent_values(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the values of all functions at the points if they are drawn; see `AbstractModel.latent_values`."""
         return {FUNCTION_VALUES: self._at(sample, data)[1].at_points()} if self.latent == "sample" else {}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
@@ -163,7 +159,6 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         return self._at(sample, data)[1].function()
 
     def predictive_dims(self) -> dict[str, tuple[str, ...]]:
-        """Name the axis of the latent functions, and those of the likelihood."""
         return {
             "mean": ("latent",),
             "latent_variance": ("latent",),
@@ -176,7 +171,6 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         return self.likelihood.coordinates()
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of the whitened values, of the latent values, of inducing points, and of the observations."""
         return {
             **dict.fromkeys((WHITENED, INDUCING), ("coordinate", "latent")),
             FUNCTION_VALUES: ("instance", "latent"),

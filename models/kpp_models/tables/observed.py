@@ -14,13 +14,7 @@ from numpyro import distributions as dist
 from kpp import linalg
 from kpp.foundation.validation import as_finite_array, check_type
 from kpp.functionals import AbstractFunctional, Combination, Values
-from kpp.gp import (
-    BernoulliLikelihood,
-    ConditionedGP,
-    GaussianLikelihood,
-    GaussianProcessMarginal,
-    scalar_field,
-)
+from kpp.gp import BernoulliLikelihood, ConditionedGP, GaussianLikelihood, GaussianProcessMarginal, scalar_field
 from kpp.gp.toolkit import LatentObservations, condition_functional, prior_law
 from kpp.inference.toolkit import Sample
 from kpp.kernels import check_non_negative

@@ -120,7 +120,6 @@ class GPRegression(AbstractInducing, AbstractGPModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPRegression, Array, Array]]:
-        """Yield models with points and targets for the conformance suite."""
         x, y = example_points(rng_key)
         prior = dist.LogNormal(0.0, 0.5)
         yield cls(RBF(lengthscale=prior.expand([2]), variance=prior), noise_variance=dist.HalfNormal(1.0)), x, y
@@ -130,7 +129,6 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         yield cls(RBF(prior), noise_variance=prior, latent="inducing", num_inducing=5, learn_inducing=True), x, y
 
     def prepare(self, x: object, y: object) -> tuple[GPRegression, dict[str, Any], Schema]:
-        """Read the data; see `AbstractModel.prepare`."""
         columns = None if self._settings is None else self._settings.num_columns
         model, data, schema = self.read_and_place(
             x, y, as_targets, by_features=not self.observed, num_columns=columns, advice=_ADVICE
@@ -166,7 +164,6 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         return condition(model.kernel, data["x"], likelihood, model.mean)
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
-        """Name the axes of inducing points, and those of the observed functionals."""
         return super().site_dims(data) | {"observed": ("number",), SIGNS: ("sign",)}
 
     @property

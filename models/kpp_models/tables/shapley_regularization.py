@@ -79,7 +79,6 @@ class AbstractShapleyRegularized(AbstractKernel):
         check_non_negative(self.penalty, "penalty")
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        """Evaluate the kernel at two points of shape (d,)."""
         return self(x1[None], x2[None])[0, 0]
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
@@ -89,13 +88,11 @@ class AbstractShapleyRegularized(AbstractKernel):
         return self.kernel(x1, x2) - products if self.subtracted else products
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d)."""
         whitened = self._whitened(self._factor(), x)
         products = whitened.T @ whitened
         return self.kernel.gram(x) - products if self.subtracted else products
 
     def diagonal(self, x: Array) -> Float[Array, " n"]:
-        """Evaluate the kernel at each of n points (n, d) with itself."""
         squares = jnp.sum(self._whitened(self._factor(), x) ** 2, axis=0)
         return self.kernel.diagonal(x) - squares if self.subtracted else squares
 
@@ -172,7 +169,6 @@ class ShapleyRegularized(AbstractShapleyRegularized):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Array]]:
-        """Yield instances with points for them."""
         x = jax.random.normal(rng_key, (5, 2))
         yield cls(RBF(jnp.array([0.8, 1.3])), Interventional(x[:3]), x[:3], 1, 4.0).precompute(), x
 
@@ -222,7 +218,6 @@ class RestrictedShapleyRegularized(AbstractShapleyRegularized):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Array]]:
-        """Yield instances with points for them."""
         x = jax.random.normal(rng_key, (5, 2))
         yield cls(RBF(jnp.array([0.8, 1.3])), Baseline(), x[:3], 1, 4.0).precompute(), x
 

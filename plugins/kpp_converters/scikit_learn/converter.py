@@ -65,7 +65,6 @@ class SklearnConverter(AbstractConverter):
     """
 
     def gp_posterior(self, model: Any) -> GPPosterior:
-        """Return the posterior of the latent function of a Gaussian process."""
         return _convert(model, _POSTERIORS, _posterior_of_fit)
 
     def rkhs_function(self, model: Any) -> RKHSFunction:

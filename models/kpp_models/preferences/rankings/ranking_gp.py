@@ -110,7 +110,6 @@ class RankingGP(AbstractGPModel):
         return super(RankingGP, model).fit(rng_key, x, y, **options)
 
     def prepare(self, x: Any, y: Any = None) -> tuple[RankingGP, dict[str, Any], Schema]:
-        """Read the rankings; see `fit` and `AbstractModel.prepare`."""
         warn_if_float32(type(self).__name__)
         check_type(x, "x", ("Rankings",))
         rankings = x if y is None else x.with_order(y)
@@ -164,7 +163,6 @@ class RankingGP(AbstractGPModel):
         return {"y": held_out_log_density(law, found.mean, found.covariance)}
 
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
-        """Return moments of the utility at p items; see `AbstractModel.predictive`."""
         check_same_items(x, data["x"])
         found = super().predictive(sample, data, x, covariance=covariance)
         return {name: value for name, value in found.items() if name != "noise_variance"}
@@ -192,7 +190,6 @@ class RankingGP(AbstractGPModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[RankingGP, Rankings, Array]]:
-        """Yield a model with rankings for the conformance suite."""
         items = jax.random.uniform(rng_key, (5, 2), minval=-2.0, maxval=2.0)
         rankings = Rankings.create(items, [[0, 1, 2], [3, 1], [4], [2, 0, 4, 1]], [[], [0, 2], [0, 1], []])
         yield cls(RBF(dist.LogNormal(0.0, 0.5))), rankings, rankings.order

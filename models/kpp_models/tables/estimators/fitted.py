@@ -96,7 +96,6 @@ class FunctionEstimator(FittedEstimator):
 
     @in_float64
     def fit(self: Function, X: Any, y: Any) -> Function:
-        """Fit the function; see `FittedEstimator.fit`."""
         super().fit(X, y)
         self.function_ = self.fit_.function()
         return self

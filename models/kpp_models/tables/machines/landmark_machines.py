@@ -334,7 +334,6 @@ class LandmarkRidge(AbstractLandmarkMachine):
         return one_of(self.criterion, "criterion", ("held_out", "evidence")) == "evidence"
 
     def solve(self, rows: _Rows, whiteners: Whiteners) -> LandmarkFit:
-        """Return the fit with the best value of the regularization."""
         sums = functools.partial(self._pass, shift=whiteners.shift)
         statistics = rows.sum(sums, "landmark ridge", self.progress)
         num = rows.table.num_rows - len(rows.held_out)
@@ -381,11 +380,9 @@ class LandmarkLogistic(AbstractLandmarkMachine):
 
     @property
     def chooses_without_rows(self) -> bool:
-        """It does not."""
         return False
 
     def solve(self, rows: _Rows, whiteners: Whiteners) -> LandmarkFit:
-        """Return the fit with the best value of the regularization."""
         solution = (jnp.zeros(len(rows.landmarks)), jnp.zeros(()))
 
         def fit_from_last(value: float) -> RKHSFunction:

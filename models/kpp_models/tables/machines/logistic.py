@@ -61,7 +61,6 @@ class KernelLogistic(AbstractModel):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelLogistic, Array, Array]]:
-        """Yield models with points and labels for the conformance suite."""
         x, y = example_points(rng_key)
         labels = (y > jnp.median(y)).astype(y.dtype)
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, labels
@@ -93,7 +92,6 @@ class KernelLogistic(AbstractModel):
         return log_likelihood("logit", y, found()[0])
 
     def prepare(self, x: object, y: object) -> tuple[KernelLogistic, dict[str, Any], Schema]:
-        """Read the data; see `AbstractModel.prepare`."""
         model, data, schema = read_data(
             self, x, y, lambda y, name: read_labels(y, self.classes, name)[0], by_features=True
         )
@@ -101,7 +99,6 @@ class KernelLogistic(AbstractModel):
 
     @property
     def positive_class(self) -> Any:
-        """The second class."""
         return None if self.classes is None else self.classes[1]
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:

@@ -92,7 +92,6 @@ class KernelRidge(AbstractLeastSquares):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelRidge, Array, Array]]:
-        """Yield models with points and targets for the conformance suite."""
         x, y = example_points(rng_key)
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, y
         yield cls(Linear(), regularization=0.1), x, y
@@ -121,7 +120,6 @@ class KernelRidge(AbstractLeastSquares):
         return self._system(x).leave_one_out(y)
 
     def prepare(self, x: object, y: object) -> tuple[KernelRidge, dict[str, Any], Schema]:
-        """Read the data; see `AbstractModel.prepare`."""
         return read_data(self, x, y, as_targets, by_features=True)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
@@ -129,7 +127,6 @@ class KernelRidge(AbstractLeastSquares):
         gp_regression(x, y, self.kernel, x.shape[0] * self.regularization)
 
     def held_out_residuals(self, data: Data) -> Float[Array, " n"]:
-        """Return `loo_residuals`."""
         return self.loo_residuals(data["x"], data["y"])
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
