@@ -16,18 +16,15 @@ _BATCH = 512  # rows of a kernel matrix that are computed at a time
 
 
 class ConditionParts(NamedTuple):
-    r"""What the errors of a regression on the condition need of the kernels, whatever its regularization.
+    """What the errors of a regression on the condition need of the kernels, whatever its regularization.
 
-    Attributes:
-        values: Values v at the rows, the same for all errors, (n',). For values that differ from row to row these are
-            :math:`v^{(i)}_i`, or with `weights` the kernel k between the rows and points, (n', m).
-        weights: For each row the weights of the points whose kernel sections add up to its values, (n', m).
-        products: For each row the products of the features with its values, :math:`\Phi^\top v^{(i)}`, (n', q).
+    The values v are the same for all errors, (n',). For values that differ from row to row they are
+    :math:`v^{(i)}_i`, or with `weights` the kernel k between the rows and points, (n', m).
     """
 
     values: Float[Array, "..."]
-    weights: Float[Array, "n m"] | None = None
-    products: Float[Array, "n q"] | None = None
+    weights: Float[Array, "n m"] | None = None  # of the points whose kernel sections add up to the values of a row
+    products: Float[Array, "n q"] | None = None  # for each row those of the features with its values, Phi^T v
 
 
 class ConditionRegression(NamedTuple):
@@ -36,18 +33,12 @@ class ConditionRegression(NamedTuple):
     The residual at row i of the fit to all other rows is :math:`(A v)_i / A_{ii}`, with
     :math:`A = (L + n' \gamma I)^{-1}`, or, with q features :math:`\Phi` from landmarks,
     :math:`A \propto I - \Phi (\Phi^\top \Phi + n' \gamma I)^{-1} \Phi^\top`.
-
-    Attributes:
-        condition_kernel: l, of all columns.
-        sample: The rows, (n', d).
-        landmarks: The landmarks, (q, d), or None.
-        regularization: :math:`\gamma`, multiplied by n'.
     """
 
-    condition_kernel: AbstractKernel
+    condition_kernel: AbstractKernel  # l, of all columns
     sample: Float[Array, "n d"]
     landmarks: Float[Array, "q d"] | None
-    regularization: ArrayLike
+    regularization: ArrayLike  # gamma, multiplied by n'
 
     def section_parts(
         self, kernel: AbstractKernel, x: Float[Array, "m d"], coefficients: Float[Array, " m"]

@@ -11,17 +11,11 @@ from kpp.linalg.toolkit import DenseRidge
 
 
 class HeldOutTargets(NamedTuple):
-    r"""The targets :math:`t^{(i)} = A w_i + r^{(i)}` of the fits without point i.
+    """The targets :math:`t^{(i)} = A w_i + r^{(i)}` of the fits without point i, with few columns A."""
 
-    Attributes:
-        columns: A, (n, r), with few columns.
-        weights: The vectors :math:`w_i`, (n, r).
-        rest: The vectors :math:`r^{(i)}` as columns, (n, n), or None for zeros.
-    """
-
-    columns: Float[Array, "n r"]
-    weights: Float[Array, "n r"]
-    rest: Float[Array, "n n"] | None = None
+    columns: Float[Array, "n r"]  # A
+    weights: Float[Array, "n r"]  # the vectors w_i as rows
+    rest: Float[Array, "n n"] | None = None  # the vectors r^(i) as columns, or None for zeros
 
 
 def held_out_predictions(cross: Float[Array, "n n"], system: DenseRidge, targets: HeldOutTargets) -> Float[Array, " n"]:

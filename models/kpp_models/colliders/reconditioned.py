@@ -22,15 +22,10 @@ class Reconditioned(AbstractBatchKernel):
 
     With exact expectations :math:`E[P' g(X) \mid C]` depends on :math:`X_3` only. At `Unprojected` points the kernel
     means g itself. Time is cubic in the number n' of rows of the sample.
-
-    Args:
-        projected: The kernel of :math:`P g = g - \hat E[g(X) \mid C]`, without landmarks; :math:`X_u` and
-            :math:`\gamma` are its sample and its regularization.
-        parent_kernel: :math:`k_0`, a kernel of all columns that reads the parents.
     """
 
-    projected: Projected
-    parent_kernel: AbstractKernel
+    projected: Projected  # of P g, without landmarks; X_u and gamma are its sample and its regularization
+    parent_kernel: AbstractKernel  # k_0, a kernel of all columns that reads the parents
 
     def __call__(self, x1: Section, x2: Section) -> Float[Array, "n1 n2"]:
         return self._inner(x1, self._weights(x1), x2, self._weights(x2))

@@ -99,14 +99,9 @@ class CausalLink(eqx.Module):
     def resolve(self, data: InterventionData, others: Sequence[Array], *, first: bool, bayesian: bool) -> CausalLink:
         """Return this link with names of features resolved and defaults filled in from the data.
 
-        Args:
-            data: The data set.
-            others: Other points of the outcome's space, such as those of the second data set.
-            first: Whether it is the first of its chain.
-            bayesian: Whether the embedding is Bayesian, so that there is a nuclear dominant kernel.
-
-        Raises:
-            ValueError: If a kernel does not fit the data, or the data do not have the table that the adjustment needs.
+        `others` are other points of the outcome's space, such as those of the second data set; `first` says whether the
+        link is the first of its chain, and `bayesian` whether there is a nuclear dominant kernel. Raises ValueError if
+        a kernel does not fit the data, or the data do not have the table that the adjustment needs.
         """
         if (self.treatment_kernel is None) == first:
             raise ValueError(

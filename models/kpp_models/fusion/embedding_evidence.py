@@ -26,13 +26,8 @@ class SharedCovariance(dist.Distribution):
     that of W times :math:`|R|^{-N/2}`, which does not depend on the hyperparameters. Equal outcomes
     have equal columns, of which one counts.
 
-    Args:
-        covariance_matrix: C, (N, N).
-        num_columns: q.
-        amplitude: s; None for the value that maximizes the density of the observation,
-            :math:`\mathrm{tr}(W^\top C^{-1} W) / (N q)`: then `log_prob` is a profile likelihood, and sampling is
-            impossible.
-        validate_args: As for every NumPyro distribution.
+    Without an amplitude s it has the value that maximizes the density of the observation,
+    :math:`\mathrm{tr}(W^\top C^{-1} W) / (N q)`: then `log_prob` is a profile likelihood, and sampling is impossible.
 
     References:
         Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021,

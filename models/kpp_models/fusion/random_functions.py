@@ -19,25 +19,20 @@ from kpp.typing import Leaf
 
 
 class OutcomeSpace(eqx.Module):
-    r"""The RKHS of the kernel k of an outcome, and inner products of sections in it.
+    """The RKHS of the kernel k of an outcome, and inner products of sections in it.
 
     A function of level 0 is spanned by sections of k, one of level 1 by those of the nuclear dominant kernel r. Inner
-    products of sections, and of products of sections with r or k, are chains: with :math:`c_0 = k` and
-    :math:`c_1 = r`, sections of the levels i and j have the inner product :math:`c_{i+j}`.
-
-    Args:
-        kernel: k; an RBF if level 1 is used.
-        width: :math:`\eta` of r, or None without level 1.
-        landmarks: H points (H, d) onto whose sections of k functions are projected, which replaces the chains of orders
-            2 and 3 by approximations; None for exact ones.
+    products of sections, and of products of sections with r or k, are chains: with :math:`c_0 = k` and :math:`c_1 = r`,
+    sections of the levels i and j have the inner product :math:`c_{i+j}`. With landmarks, functions are projected onto
+    the sections of k there, which replaces the chains of orders 2 and 3 by approximations.
 
     References:
         Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021,
         appendix B, for the landmarks.
     """
 
-    kernel: AbstractKernel
-    width: Leaf | None = None
+    kernel: AbstractKernel  # k; an RBF if level 1 is used
+    width: Leaf | None = None  # eta of r, or None without level 1
     landmarks: Float[Array, "H d"] | None = None
 
     @property
@@ -133,24 +128,15 @@ class RandomEmbedding(eqx.Module):
     with :math:`R = r(U, U)`, :math:`\gamma(x) = R^{-1} K_{UY} C^{-1} \Phi(x)`, :math:`G = \Phi^\top C^{-1} \Phi` and
     :math:`C = K_\Omega + \lambda I` at level 1, where U are the distinct outcomes; at level 0 the embedding is known to
     be its mean, with U = Y and :math:`\gamma = C^{-1} \Phi`.
-
-    Args:
-        space: The space of the outcome.
-        outcome: U, (U, d).
-        factor: The Cholesky factor L of the covariance of the distinct outcomes, at level 1 of R.
-        coordinates: :math:`K_{YU} L^{-\top}`, the observations at N outcomes in the coordinates of that factor.
-        covariance_factor: The Cholesky factor of C, (N, N).
-        amplitude: s.
-        level: 1 for the Bayesian embedding, 0 for the ridge regression.
     """
 
     space: OutcomeSpace
-    outcome: Float[Array, "U d"]
-    factor: Float[Array, "V V"]
-    coordinates: Float[Array, "N V"]
-    covariance_factor: Float[Array, "N N"]
-    amplitude: Float[Array, ""]
-    level: int = eqx.field(static=True)
+    outcome: Float[Array, "U d"]  # U
+    factor: Float[Array, "V V"]  # the Cholesky factor L of the covariance of the distinct outcomes, at level 1 of R
+    coordinates: Float[Array, "N V"]  # K_YU L^-T, the observations at N outcomes in the coordinates of that factor
+    covariance_factor: Float[Array, "N N"]  # the Cholesky factor of C
+    amplitude: Float[Array, ""]  # s
+    level: int = eqx.field(static=True)  # 1 for the Bayesian embedding, 0 for the ridge regression
 
     def mean_map(self) -> Float[Array, "U N"]:
         r"""Return the matrix from :math:`\Phi(x)` to :math:`L^\top \gamma(x)`, at level 0 to :math:`\gamma(x)`."""

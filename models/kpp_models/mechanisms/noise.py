@@ -40,17 +40,8 @@ def draw_hidden(
     .. math:: u = u_0 + L^\top (L L^\top + D)^{-1} (r - L u_0 - e_0), \qquad u_0 \sim N(0, I),\; e_0 \sim N(0, D)
 
     r are the residuals of the variables with Gaussian noise, of variances D, and L their loadings. Candidates of this
-    law are weighted by the likelihood of other variables.
-
-    Args:
-        rng_key: A random key.
-        mechanisms: The mechanisms by node.
-        causes: The names of the hidden causes.
-        units: The values of each node, (p,).
-        latent: The latent values of each node without hidden causes, (p,).
-
-    Returns:
-        The values of each cause.
+    law are weighted by the likelihood of other variables. `latent` holds the latent values of each node without hidden
+    causes, (p,).
     """
     if not causes:
         return {}
@@ -92,17 +83,9 @@ def respond(
     before: Float[Array, " p"],
     after: Float[Array, " p"],
 ) -> Float[Array, " p"]:
-    """Return the values of units at other latent values, with the noise that they have.
+    """Return the values of units at the latent values `after`, with the noise that they have at those of `before`.
 
-    Args:
-        rng_key: A random key.
-        likelihood: The likelihood.
-        observed: The values at the latent values `before`.
-        before: The latent values of the units.
-        after: Other latent values.
-
-    Returns:
-        With noise that is added, the residuals are kept; of labels, levels and counts the quantiles, which are drawn.
+    With noise that is added, the residuals are kept; of labels, levels and counts the quantiles, which are drawn.
     """
     if isinstance(likelihood, (GaussianLikelihood, StudentTLikelihood)):
         return observed + after - before

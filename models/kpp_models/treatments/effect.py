@@ -237,14 +237,8 @@ def curve_dataset(
 ) -> xr.Dataset:
     """Return the draws of a curve and the effective rows at its values of the treatment; see `CausalEffect`.
 
-    Args:
-        draws: The draws, (chain, draw, t).
-        effective_rows: The effective numbers of rows, (t,).
-        values: The values of the treatment as numbers or codes, (t,).
-        labels: The values as in the table.
-
-    Warns:
-        UserWarning: If fewer than 10 effective rows tell about a value.
+    The values are numbers or codes, and the labels the same as in the table. Warns if fewer than 10 effective rows tell
+    about a value.
     """
     few = [label for label, number in zip(labels, effective_rows, strict=True) if number < _FEW_ROWS]
     if few:

@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, options: EffectOptions) -> CausalEffect:
     r"""Return the curve :math:`\mathrm{E}[Y \mid do(t)] = \mathrm{E}[Y]`, with draws of the mean outcome.
 
-    The draws are those of a Bayesian bootstrap of the outcome, the same at each value of the treatment. All rows tell
-    about each value.
-
-    Args:
-        rng_key: A JAX random key.
-        table: The table.
-        question: The question.
-        options: The options of the effect. The bootstrap is needed: nothing else is uncertain.
+    The draws are those of a Bayesian bootstrap of the outcome, the same at each value of the treatment, whatever the
+    options say: nothing else is uncertain. All rows tell about each value.
     """
     outcome, _ = question.read_outcome(table)
     points, schema = read_points(table[[question.treatment]], "data")

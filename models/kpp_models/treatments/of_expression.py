@@ -34,15 +34,8 @@ def effect_of_expression(
 ) -> CausalEffect:
     """Identify an effect from the columns of a table, and draw the embedding of its expression from resampled rows.
 
-    Args:
-        rng_key: A JAX random key.
-        table: The table; columns that the expression does not hold are ignored.
-        question: The question.
-        options: The values of the treatment, and the number of draws.
-
-    Raises:
-        NotCoveredError: If the embedding does not cover the expression.
-        ValueError: If a column holds more than two levels, or is invalid.
+    Columns that the expression does not hold are ignored. Raises NotCoveredError if the embedding does not cover the
+    expression, and ValueError if a column holds more than two levels, or is invalid.
     """
     estimand = question.identify([str(column) for column in table.columns])
     outcome, _ = question.read_outcome(table)

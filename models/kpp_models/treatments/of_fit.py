@@ -37,14 +37,8 @@ _CAUTION = (
 def check_fit(fit: Fit, question: EffectQuestion) -> None:
     """Check that a fit can answer a question.
 
-    Args:
-        fit: The fit.
-        question: The question.
-
-    Raises:
-        TypeError: If the fit is not one of a Gaussian process.
-        ValueError: If the treatment is not one of its columns.
-        CausalError: If its other columns are not an adjustment set.
+    Raises TypeError if it is not one of a Gaussian process, ValueError if the treatment is not one of its columns, and
+    CausalError if its other columns are not an adjustment set.
     """
     if not fit.has_function_posterior:
         raise TypeError(f"`data` must be a fit of a Gaussian-process regression, got one of {type(fit.model).__name__}")
@@ -61,12 +55,7 @@ def effect_of_fit(
 ) -> CausalEffect:
     """Average a fitted regression of the outcome on treatment and covariates over the covariates of its training data.
 
-    Args:
-        rng_key: A JAX random key.
-        fit: The fit, whose columns are the treatment and an adjustment set.
-        question: The question.
-        options: Further options.
-        scales: The scales by which the columns of the fit were standardized, or None.
+    The columns of the fit are the treatment and an adjustment set, standardized by `scales` if these are given.
     """
     column = TreatmentColumn.of_fit(fit, question.treatment, scales)
     values, labels = column.settings(options.at)

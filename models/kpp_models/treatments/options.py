@@ -18,28 +18,16 @@ NUM_DRAWS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class EffectOptions:
-    """Options of an effect.
+    """Options of an effect, as for `kpp_models.causal_effect`."""
 
-    Args:
-        at: The values of the treatment; None for the levels of a category, and 20 values of a number.
-        rows: The rows of a subgroup, a mask (n,); None for all.
-        num_draws: The least number of draws; None for the default of the method.
-        bootstrap: Whether the law of the covariates is uncertain, by a Bayesian bootstrap.
-        derivative: Whether to add the average derivative with respect to a treatment of numbers.
-    """
-
-    at: Sequence[Any] | None = None
-    rows: Bool[np.ndarray, " n"] | None = None
-    num_draws: int | None = None
-    bootstrap: bool = True
+    at: Sequence[Any] | None = None  # the values of the treatment; None for the defaults
+    rows: Bool[np.ndarray, " n"] | None = None  # of a subgroup; None for all
+    num_draws: int | None = None  # the least number; None for the default of the method
+    bootstrap: bool = True  # whether the law of the covariates is uncertain
     derivative: bool = False
 
     def subgroup(self, num_rows: int) -> Bool[np.ndarray, " n"]:
-        """Return the mask of the rows of the subgroup, (n,).
-
-        Raises:
-            ValueError: If the rows are not a mask of this length.
-        """
+        """Return the mask of the subgroup, (n,), or raise ValueError if `rows` is not a mask of this length."""
         mask = np.ones(num_rows, dtype=bool) if self.rows is None else np.asarray(self.rows)
         if mask.dtype != bool or mask.shape != (num_rows,) or not mask.any():
             raise ValueError(

@@ -25,13 +25,9 @@ class EffectQuestion:
     def find_covariates(self, columns: Sequence[str]) -> tuple[str, ...] | None:
         """Return an adjustment set among the columns of a table, or None if the effect is identified otherwise only.
 
-        Args:
-            columns: The columns; names outside the graph are ignored.
-
-        Raises:
-            NotCoveredError: If the columns do not identify the effect.
-            UnreachableOutcomeError: If there is no effect.
-            CausalError: If the treatment or the outcome is not among the columns.
+        Names outside the graph are ignored. Raises NotCoveredError if the columns do not identify the effect,
+        UnreachableOutcomeError if there is none, and CausalError if the treatment or the outcome is not among the
+        columns.
         """
         try:
             found = find_adjustment(self.graph, treatment=self.treatment, outcome=self.outcome, columns=columns)
@@ -44,11 +40,8 @@ class EffectQuestion:
     def identify(self, columns: Sequence[str]) -> Estimand:
         """Return the effect as an expression in the law of the columns of a table.
 
-        Args:
-            columns: The columns; names outside the graph are ignored, and other nodes are hidden.
-
-        Raises:
-            NotIdentifiableError: If the columns do not identify the effect.
+        Names outside the graph are ignored, and other nodes are hidden. Raises NotIdentifiableError if the columns do
+        not identify the effect.
         """
         narrowed = self.graph.hide(self.graph.observed - frozenset(columns))
         return identify(narrowed, treatment=self.treatment, outcome=self.outcome)
@@ -65,8 +58,7 @@ class EffectQuestion:
     def read_outcome(self, table: pd.DataFrame, argument: str = "outcome") -> tuple[Float[np.ndarray, " n"], bool]:
         """Return the outcome of each row, (n,), and whether it is a column of booleans; messages name the argument.
 
-        Raises:
-            ValueError: If the outcome is text, a category or constant, or values are missing.
+        Raises ValueError if the outcome is text, a category or constant, or values are missing.
         """
         points, schema = read_points(table[[self.outcome]], "data")
         if schema.levels:

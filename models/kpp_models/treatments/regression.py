@@ -39,16 +39,10 @@ _NEW = {"y": None, "exposure": np.ones(())}
 
 @dataclasses.dataclass(frozen=True)
 class EffectRegression:
-    """The regression of the outcome, with draws of its hyperparameters.
+    """The regression of the outcome, with draws of its hyperparameters."""
 
-    Args:
-        posterior: The posterior of the latent function.
-        likelihood: The likelihood of new observations, with the same draws; None if they are numbers with noise.
-        column: The treatment.
-    """
-
-    posterior: GPPosterior
-    likelihood: AbstractPointwiseLikelihood | None
+    posterior: GPPosterior  # of the latent function
+    likelihood: AbstractPointwiseLikelihood | None  # of new observations; None for numbers with noise
     column: TreatmentColumn
 
     @classmethod
@@ -158,17 +152,10 @@ def fit_outcome(
 ) -> OutcomeFit:
     """Fit a Gaussian process to an outcome.
 
-    Args:
-        rng_key: A JAX random key.
-        features: Its features, the one whose effect is of interest first.
-        outcome: The outcome, standardized here if its mean is the latent value.
-        likelihood: Its likelihood; None for numbers with Gaussian noise.
-        inference: The inference; by default `kpp.Laplace` with 250 draws.
-        models: The models of numbers with Gaussian noise and of other likelihoods, `kpp_models.GPRegression` and
-            `kpp_models.GeneralizedGP`.
-
-    Raises:
-        ValueError: If a column is invalid, or the first one is constant.
+    The feature whose effect is of interest is the first. The outcome is standardized here if its mean is the latent
+    value; without a likelihood it has Gaussian noise. The default inference is `kpp.Laplace` with 250 draws. The models
+    are those of numbers with Gaussian noise and of other likelihoods, `kpp_models.GPRegression` and
+    `kpp_models.GeneralizedGP`. Raises ValueError if a column is invalid, or the first one is constant.
     """
     scaled, scales = standardize(features, "data")
     refuse_constant(scaled.iloc[:, 0], scales.schema.feature_names[0])

@@ -38,23 +38,14 @@ _NO_PLACEBO = (
 
 @dataclasses.dataclass(frozen=True)
 class EffectStudy:
-    """A data frame, a graph, and the effect of interest.
+    """A data frame, a graph, and the effect of interest."""
 
-    Args:
-        table: A data frame with columns for treatment, outcome and covariates.
-        question: The question: graph, treatment and outcome.
-        inference: The inference of the Gaussian process; by default `kpp.Laplace` with 250 draws.
-        options: The options of the effect.
-        likelihood: The likelihood of the outcome; None for numbers with Gaussian noise, or booleans.
-        further: Further covariates, columns of the table that are not in the graph.
-    """
-
-    table: pd.DataFrame
+    table: pd.DataFrame  # with columns for treatment, outcome and covariates
     question: EffectQuestion
-    inference: AbstractInference | None
+    inference: AbstractInference | None  # of the Gaussian process; by default `kpp.Laplace` with 250 draws
     options: EffectOptions
-    likelihood: AbstractPointwiseLikelihood | None = None
-    further: tuple[str, ...] = ()
+    likelihood: AbstractPointwiseLikelihood | None = None  # None for numbers with Gaussian noise, or booleans
+    further: tuple[str, ...] = ()  # further covariates, columns of the table that are not in the graph
 
     def run(self, rng_key: RngKey) -> CausalEffect:
         """Fit a Gaussian process of the outcome, and average it; without an adjustment set, embed the expression.

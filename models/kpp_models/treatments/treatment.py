@@ -27,34 +27,17 @@ def refuse_constant(values: Collection[Any], name: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class TreatmentColumn:
-    r"""The treatment, one column of the rows of a fit, which may be standardized.
-
-    Args:
-        rows: The rows, (n, d).
-        schema: Their columns.
-        index: The position of the treatment.
-        center: The value of the treatment that the rows have as 0.
-        width: The units of the treatment that the rows have as 1.
-    """
+    """The treatment, one column of the rows of a fit, which may be standardized."""
 
     rows: Float[np.ndarray, "n d"]
     schema: Schema
-    index: int
-    center: float = 0.0
-    width: float = 1.0
+    index: int  # the position of the treatment
+    center: float = 0.0  # the value of the treatment that the rows have as 0
+    width: float = 1.0  # the units of the treatment that the rows have as 1
 
     @classmethod
     def of_fit(cls, fit: Fit, name: str, scales: Scales | None = None) -> TreatmentColumn:
-        """Return the column of a fit to a table.
-
-        Args:
-            fit: The fit.
-            name: The name of the column.
-            scales: The scales by which the columns were standardized, or None.
-
-        Raises:
-            ValueError: If the column is constant.
-        """
+        """Return a column of a fit to a table that was standardized by `scales`; raise ValueError if it is constant."""
         schema, rows = cast(Schema, fit.schema), np.asarray(fit.data["x"])
         index = schema.index(name)
         refuse_constant(rows[:, index], name)
@@ -94,11 +77,8 @@ class TreatmentColumn:
     def settings(self, at: Sequence[Any] | None) -> tuple[Float[np.ndarray, " t"], list[Any]]:
         """Return the values of the treatment for a curve, as numbers or codes, and their labels.
 
-        Args:
-            at: What the user asks for; None for the default of `kpp_models.causal_effect`.
-
-        Raises:
-            ValueError: If a level is unknown, or a number is not finite.
+        None stands for the default of `kpp_models.causal_effect`. Raises ValueError if a level is unknown, or a number
+        is not finite.
         """
         if self.levels:
             labels = self.levels if at is None else list(at)

@@ -73,7 +73,7 @@ def point_offsets(bags: Bags) -> Int[Array, " c"]:
 def approximate_gram(
     settings: BagGram, kernel: AbstractKernel, bags: Bags, arrays: dict[str, Array] | None, basis: Basis | None = None
 ) -> Float[Array, "N N"]:
-    r"""Return the inner products of the bags' mean embeddings, or an estimate of them.
+    r"""Return the inner products of the bags' mean embeddings, or an estimate of them, (N, N).
 
     "exact" takes n (n + 1) / 2 kernel values. "sampled" takes :math:`m_j` points of bag j without replacement: an entry
     off the diagonal is the mean over pairs of these points, and an entry on the diagonal is
@@ -83,26 +83,14 @@ def approximate_gram(
     with the weights that pairs of different and of equal points have in the whole bag. "fourier" averages random
     Fourier features over all points. Both estimates are unbiased, and "sampled" is exact if it takes every point.
 
-    With a basis the estimate is never below the covariance explained by the inducing points; otherwise the collapsed
-    bound would grow without limit as the noise vanishes. "sampled" then estimates the unexplained part, :math:`k(x, x')
-    - k(x, w) K_{ww}^{-1} k(w, x')`, from the sampled points, its rows and columns shrunk to the diagonal above; the
-      explained part is exact, which makes the error smaller. "fourier" leaves out the negative eigenvalues of the
-    difference.
+    With a basis of inducing points the estimate is never below the covariance that they explain; otherwise the
+    collapsed bound would grow without limit as the noise vanishes. "sampled" then estimates the unexplained part,
+    :math:`k(x, x') - k(x, w) K_{ww}^{-1} k(w, x')`, from the sampled points, its rows and columns shrunk to the
+    diagonal above; the explained part is exact, which makes the error smaller. "fourier" leaves out the negative
+    eigenvalues of the difference.
 
-    The draws are fixed by `seed`, so that the bound is a smooth function of the parameters.
-
-    Args:
-        settings: How the Gram matrix is computed.
-        kernel: k.
-        bags: N bags.
-        arrays: What `gram_data` returned.
-        basis: The inducing points with their kernel means over the bags, or None.
-
-    Returns:
-        The matrix, (N, N).
-
-    Raises:
-        TypeError: If "fourier" does not know the spectral density of the kernel.
+    The draws are fixed by `seed`, so that the bound is a smooth function of the parameters. `arrays` is what
+    `gram_data` returned. Raises TypeError if "fourier" does not know the spectral density of the kernel.
     """
     if settings.kind == "exact":
         return bags.gram(kernel)

@@ -40,23 +40,14 @@ class Aggregates(NamedTuple):
 
 
 class AggregatePrior(NamedTuple):
-    """The prior of a field over bags, under one draw.
-
-    Attributes:
-        kernel: k.
-        bags: The bags.
-        bag_means: The means of the prior mean over the bags, (N,).
-        gram: The covariance of the bag means of f, or an approximation of it, (N, N).
-        noise: The covariance of the bag means of the high-resolution noise, (N, N), or None.
-        basis: The inducing points, or None.
-    """
+    """The prior of a field over bags, under one draw."""
 
     kernel: AbstractKernel
     bags: Bags
-    bag_means: Float[Array, " N"]
-    gram: Float[Array, "N N"]
-    noise: Float[Array, "N N"] | None
-    basis: Basis | None
+    bag_means: Float[Array, " N"]  # the means of the prior mean over the bags
+    gram: Float[Array, "N N"]  # the covariance of the bag means of f, or an approximation of it
+    noise: Float[Array, "N N"] | None  # the covariance of the bag means of the high-resolution noise
+    basis: Basis | None  # the inducing points
 
     def aggregates(self, weights: Float[Array, "N M"]) -> Aggregates:
         """Return the combinations of bag means with these weights."""

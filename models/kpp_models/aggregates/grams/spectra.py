@@ -58,18 +58,8 @@ def fourier_gram(rng_key: Array, kernel: AbstractKernel, bags: Bags, num_frequen
     .. math:: G_{jj'} = \sum_t \frac{\sigma_t^2}{q} \mathrm{Re} \langle z_{tj}, z_{tj'} \rangle, \qquad
         z_{tj} = \frac{1}{n_j} \sum_i e^{\mathrm{i} \langle \omega_t, x_j^i \rangle}
 
-    Args:
-        rng_key: A JAX random key.
-        kernel: k, of the kinds that `waves_of` knows.
-        bags: N bags.
-        num_frequencies: q.
-
-    Returns:
-        The matrix, (N, N), positive semi-definite; its expectation over the draws is `Bags.gram`, and its error of the
-        order of one over the root of q.
-
-    Raises:
-        TypeError: If the spectral density of a part of the kernel is not known.
+    The kernel is of the kinds that `waves_of` knows. The matrix (N, N) is positive semi-definite; its expectation over
+    the draws is `Bags.gram`, and its error of the order of one over the root of the number of frequencies q.
 
     References:
         Rahimi and Recht, Random features for large-scale kernel machines, 2007, algorithm 1.

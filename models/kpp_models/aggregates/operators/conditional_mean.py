@@ -40,23 +40,16 @@ class ConditionalMeanOperator(NamedTuple):
     one row, its mean embedding, and :math:`D = N I`. The two agree for bags of equal sizes. Each source of aggregates
     has its own bags, which are not used for other sources.
 
-    Attributes:
-        kernels: l, one kernel for all sources or one kernel per source.
-        regularization: :math:`\lambda`, multiplied by the number of rows of the source.
-        estimator: "exact" or "shrinkage".
-        bags: The bags, with covariates.
-        source: The source of each bag, (N,).
-
     References:
         Chau, Bouabid, Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, section 3.3; the collapsed
         form of the exact estimator follows by the push-through identity.
     """
 
-    kernels: Sequence[AbstractKernel]
-    regularization: Array
+    kernels: Sequence[AbstractKernel]  # l, one kernel for all sources or one kernel per source
+    regularization: Array  # lambda, multiplied by the number of rows of the source
     estimator: str
-    bags: Bags
-    source: Int[Array, " N"]
+    bags: Bags  # with covariates
+    source: Int[Array, " N"]  # of each bag
 
     def weights(self, at: Places) -> Float[Array, "N M"]:
         """Return A, the weights of the bags, one column per place."""

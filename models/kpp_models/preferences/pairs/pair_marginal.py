@@ -25,15 +25,11 @@ class PairMarginal(dist.Distribution):
 
     .. math:: y_i \sim p(y_i \mid g_i), \qquad g \sim N(0, K_E)
 
+    The pairs with their kernel are a function whose coefficients have no effect; the likelihood has no observations.
     `sample` draws by factors of the matrices of items and contexts: :math:`g(a, b) = f_a^\top Z f_b` with the rows
     :math:`f_a` of a factor of the matrix of items and a skew-symmetric Z of standard normal numbers. `log_prob` is the
     evidence, Laplace's approximation of it unless the likelihood is Gaussian. It is computed from the matrix of the
     pairs or from its features, and exists only where `has_evidence` is true.
-
-    Args:
-        pairs: The kernel and the pairs, as a function whose coefficients have no effect.
-        likelihood: The likelihood of the m observations, without them.
-        validate_args: As for every NumPyro distribution.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}

@@ -36,21 +36,13 @@ class _Settings(Protocol):
 
 
 class PairSolver(eqx.Module):
-    r"""Solves systems with :math:`K_E / \rho` and any weights.
+    r"""Solves systems with :math:`K_E / \rho` and any weights."""
 
-    Args:
-        pairs: The pairs and the kernel of :math:`K_E`, as the function 0.
-        gram: :math:`K_E`.
-        features: :math:`\Psi`, (m, r).
-        ridge: :math:`\rho`.
-        max_steps: The largest number of steps of conjugate gradients for a system.
-    """
-
-    pairs: ItemFunction
-    gram: PairGram
-    features: Float[Array, "m r"]
-    ridge: Float[Array, ""]
-    max_steps: int = eqx.field(static=True)
+    pairs: ItemFunction  # the pairs and the kernel, as the function 0
+    gram: PairGram  # K_E
+    features: Float[Array, "m r"]  # Psi, of the preconditioner
+    ridge: Float[Array, ""]  # rho
+    max_steps: int = eqx.field(static=True)  # of conjugate gradients for a system
 
     @classmethod
     def of(cls, model: _Settings, matches: Matches) -> PairSolver:

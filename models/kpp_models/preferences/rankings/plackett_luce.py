@@ -21,20 +21,12 @@ from kpp.typing import AnyArray, RngKey
 
 
 class PlackettLuce(eqx.Module):
-    """The law of m rankings of sets of at most L items, of which at most the best R are in order.
+    """The law of m rankings of sets of at most L items, of which at most the best R are in order."""
 
-    Args:
-        candidates: The item numbers of each set, (m, L), -1 beyond their number.
-        num_ranked: How many items of each set are in order, (m,).
-        order: The positions of the best, second-best, ... item among the candidates, (m, R), -1 beyond `num_ranked`;
-            None before they are known.
-        num_places: R.
-    """
-
-    candidates: Int[Array, "m L"]
-    num_ranked: Int[Array, " m"]
-    order: Any
-    num_places: int = eqx.field(static=True)
+    candidates: Int[Array, "m L"]  # the item numbers of each set, -1 beyond their number
+    num_ranked: Int[Array, " m"]  # how many items of each set are in order
+    order: Any  # the positions of the best, second-best, ... among the candidates, (m, R), -1 beyond; None if unknown
+    num_places: int = eqx.field(static=True)  # R
 
     def observe(self, order: AnyArray) -> PlackettLuce:
         """Return the law of these orders, (m, R)."""

@@ -129,15 +129,11 @@ def normal_points(dimension: int, dtype: Any) -> Float[Array, "k l"]:
 
 
 class RankingMarginal(dist.Distribution):
-    r"""The orders of m sets of items, whose utilities are integrated out by Laplace's approximation.
+    """The orders of m sets of items, whose utilities are integrated out by Laplace's approximation.
 
-    `log_prob` is the approximate log evidence and has first and second derivatives; `sample` is exact.
-
-    Args:
-        covariance_matrix: K, the covariance of the utilities of the n items, (n, n).
-        law: The law of the orders, without them.
-        whitened: The name of the site of whitened utilities that ``kpp.Laplace(importance=True)`` draws.
-        validate_args: As for every NumPyro distribution.
+    K is the covariance of the utilities of the n items, and the law that of the orders, without them. `log_prob` is the
+    approximate log evidence and has first and second derivatives; `sample` is exact. The site of whitened utilities
+    that ``kpp.Laplace(importance=True)`` draws has the name `whitened`.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}

@@ -113,20 +113,11 @@ class CandidateGrid(Generic[Model]):
 def select_from_grid(
     model: Model, grid: Mapping[str, Any], score: Callable[..., Array], name: str, *arguments: object
 ) -> Selection[Model]:
-    """Try all combinations of values for some leaves of a model and keep the best.
+    """Try all combinations of values for some leaves of a model of numbers, and keep the best.
 
-    Args:
-        model: A model of numbers only.
-        grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try, of shape (g,)
-            or (g, *shape of the leaf). Numbers are used for all entries of a leaf that is an array.
-        score: The score of a model, and of `arguments`, a scalar, lower is better; traceable by JAX. Define it at
-            module level, so that searches over equal shapes share the compiled program.
-        name: The name of the score, for the result and the progress bar.
-        *arguments: Pytrees of arrays.
-
-    Raises:
-        ValueError: If a path does not lead to a leaf of the model, values are missing or have the wrong shape, or every
-            score is NaN.
+    The score of a model, and of pytrees of arrays, is a scalar, lower is better, and traceable by JAX; its name is for
+    the result and the progress bar. Define it at module level, so that searches over equal shapes share the compiled
+    program. Raises ValueError as `CandidateGrid.read` does, or if every score is NaN.
     """
 
     def score_entry(entry: Mapping[str, Array]) -> Array:

@@ -18,22 +18,16 @@ _TILES = 4  # of the symmetric matrix of products only the upper triangle of so 
 
 
 class Statistics(eqx.Module):
-    r"""Sums over rows with weights :math:`w_i`, targets :math:`z_i` and sections :math:`k_i = k(Z, x_i) - c`.
+    """Sums over rows with weights :math:`w_i`, targets :math:`z_i` and sections :math:`k_i = k(Z, x_i) - c`.
 
     The shift c is near the mean of the sections. Products of shifted sections are smaller, and so are the rounding
     errors of their sums.
-
-    Args:
-        tiles: The tiles of :math:`\sum_i w_i k_i k_i^\top` on and above the diagonal, row by row.
-        sections: :math:`\sum_i w_i k_i`, (m,).
-        moments: :math:`\sum_i w_i z_i k_i`, (m,).
-        totals: :math:`\sum_i w_i (1, z_i, z_i^2)`, (3,).
     """
 
-    tiles: tuple[Float[Array, "_ _"], ...]
-    sections: Float[Array, " m"]
-    moments: Float[Array, " m"]
-    totals: Float[Array, " 3"]
+    tiles: tuple[Float[Array, "_ _"], ...]  # of the sum of w k k^T, on and above the diagonal, row by row
+    sections: Float[Array, " m"]  # the sum of w k
+    moments: Float[Array, " m"]  # the sum of w z k
+    totals: Float[Array, " 3"]  # the sums of w, w z and w z^2
 
     @classmethod
     def empty(cls, num_landmarks: int) -> Statistics:
@@ -131,27 +125,16 @@ class LandmarkSystem(NamedTuple):
 
     .. math:: \min_{u, b} \sum_i w_i (z_i - b - \phi_i^\top u)^2 + \rho \|u\|^2, \qquad \phi_i = R\, k_i, \quad
         R K_{ZZ} R^\top = I
-
-    Attributes:
-        whitener: R, (m, m).
-        values: The eigenvalues of the centered matrix of products of the features, (m,).
-        vectors: Its eigenvectors, (m, m).
-        moments: The centered moments in this basis, (m,).
-        mean: The mean of the features, (m,).
-        target: The mean of the targets.
-        square: The centered sum of squares of the targets.
-        rounding: The size of the rounding errors of the eigenvalues, which are not negative in exact arithmetic: the
-            absolute value of the least one if it is negative, else 0.
     """
 
-    whitener: Float[Array, "m m"]
-    values: Float[Array, " m"]
-    vectors: Float[Array, "m m"]
-    moments: Float[Array, " m"]
-    mean: Float[Array, " m"]
-    target: Float[Array, ""]
-    square: Float[Array, ""]
-    rounding: float
+    whitener: Float[Array, "m m"]  # R
+    values: Float[Array, " m"]  # the eigenvalues of the centered matrix of products of the features
+    vectors: Float[Array, "m m"]  # its eigenvectors
+    moments: Float[Array, " m"]  # the centered moments in this basis
+    mean: Float[Array, " m"]  # of the features
+    target: Float[Array, ""]  # the mean of the targets
+    square: Float[Array, ""]  # the centered sum of squares of the targets
+    rounding: float  # minus the least eigenvalue, which exact arithmetic excludes, if it is negative; else 0
 
     @classmethod
     def of(cls, statistics: Statistics, whitener: Float[Array, "m m"], shift: Float[Array, " m"]) -> LandmarkSystem:

@@ -23,21 +23,13 @@ Taken = tuple[Float[np.ndarray, "c d"], Float[np.ndarray, " c"]]
 
 @dataclasses.dataclass(frozen=True)
 class RowBlocks:
-    """A table that is read in blocks, as often as needed.
-
-    Args:
-        num_rows: n.
-        feature_names: The names of the d features.
-        read: Returns an iterator over blocks of points and targets, in the order of the table.
-        pieces: The blocks of points and targets of a table of Dask, which its workers can read; None for another table.
-        first: The number of the first row; not 0 if this is a part of a table.
-    """
+    """A table that is read in blocks, as often as needed."""
 
     num_rows: int
     feature_names: tuple[str, ...]
-    read: Callable[[], Iterator[tuple[Any, Any]]]
-    pieces: Blocks | None = None
-    first: int = 0
+    read: Callable[[], Iterator[tuple[Any, Any]]]  # iterates over blocks of points and targets, in order
+    pieces: Blocks | None = None  # the blocks of a table of Dask, which its workers can read; None for another table
+    first: int = 0  # the number of the first row; not 0 if this is a part of a table
 
     def blocks(self) -> Iterator[tuple[int, Block]]:
         """Yield for each block the number of its first row, its points and its targets, as finite numbers.

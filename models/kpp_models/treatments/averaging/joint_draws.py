@@ -28,23 +28,14 @@ from kpp.typing import RngKey
 
 
 class Grid(NamedTuple):
-    """Different values of a column times different rows; the pairs of interest and the points of a posterior are there.
-
-    Args:
-        values: Different values, (l,).
-        rows: Rows of which no two are equal in the other columns, (m, d).
-        settings: The positions of the values of interest among the values, (t,).
-        members: The positions of the rows of interest among the rows, (n,).
-        point_values: The positions of the points' values, (p,).
-        point_rows: The positions of the points' other columns, (p,).
-    """
+    """Different values of a column times different rows, among them the pairs of interest and the points."""
 
     values: Float[Array, " l"]
-    rows: Float[Array, "m d"]
-    settings: Int[Array, " t"]
-    members: Int[Array, " n"]
-    point_values: Int[Array, " p"]
-    point_rows: Int[Array, " p"]
+    rows: Float[Array, "m d"]  # no two of them are equal in the other columns
+    settings: Int[Array, " t"]  # the positions of the values of interest among the values
+    members: Int[Array, " n"]  # the positions of the rows of interest among the rows
+    point_values: Int[Array, " p"]  # the positions of the points' values
+    point_rows: Int[Array, " p"]  # the positions of the points' other columns
 
 
 def make_grid(points: Any, rows: Float[np.ndarray, "n d"], column: int, values: Float[np.ndarray, " t"]) -> Grid | None:

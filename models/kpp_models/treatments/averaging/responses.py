@@ -33,21 +33,12 @@ def average_responses(
     weights: Float[Array, "*batch b n"],
     grid: Grid | None,
 ) -> tuple[Float[Array, "*batch b t"], Float[Array, "*batch b t"]]:
-    """Draw the averages of the mean response over rows in which one column is set to a value.
+    """Draw the averages of the mean response over rows (n, d) in which one column is set to a value.
 
-    Args:
-        rng_key: A random key.
-        posterior: The posterior of f, with draws of the hyperparameters.
-        likelihood: The likelihood of new observations, with the same draws.
-        rows: The rows, (n, d).
-        column: The position of the column that is set.
-        values: Its values, (t,).
-        weights: Weights of the rows, b sets of them for every draw.
-        grid: The grid of the rows and values; see `make_grid`.
-
-    Returns:
-        One draw of the averages for each set of weights, (b, t), and their expectations given the hyperparameters and
-        the weights, (b, t), led by the draws of the posterior.
+    The likelihood of new observations and the posterior of f have the same draws of the hyperparameters. There are b
+    sets of weights of the rows for every draw, and `grid` is that of rows and values (see `make_grid`). Returns one
+    draw of the averages for each set of weights, (b, t), and their expectations given the hyperparameters and the
+    weights, (b, t), led by the draws of the posterior.
     """
     arrays, static = eqx.partition(likelihood, eqx.is_array)
     keys = jax.random.split(rng_key, posterior.batch_shape)

@@ -19,19 +19,14 @@ from kpp.foundation.wording import named
 class MediationQuestion:
     """The direct effect of a treatment on an outcome, and the one through mediators.
 
-    Args:
-        graph: The graph of the measured variables, without latent nodes.
-        treatment: The treatment.
-        outcome: The outcome.
-        indirect: For each edge out of the treatment, by the child, whether its paths lead through a mediator.
-        features: For each variable on a causal path, in causal order, what its law depends on: the treatment first,
-            then other variables on causal paths, then covariates.
+    `features` has for each variable on a causal path, in causal order, what its law depends on: the treatment first,
+    then other variables on causal paths, then covariates.
     """
 
-    graph: CausalDAG
+    graph: CausalDAG  # of the measured variables, without latent nodes
     treatment: str
     outcome: str
-    indirect: dict[str, bool]
+    indirect: dict[str, bool]  # whether paths that begin with an edge to this child lead through a mediator
     features: dict[str, tuple[str, ...]]
 
     @classmethod
@@ -40,9 +35,8 @@ class MediationQuestion:
     ) -> MediationQuestion:
         """Return the question, if columns identify its answer.
 
-        Raises:
-            NotCoveredError: If they do not, or not by a regression of each variable.
-            CausalError: If a variable is unknown, not measured, or not on a causal path from treatment to outcome.
+        Raises NotCoveredError if they do not, or not by a regression of each variable, and CausalError if a variable is
+        unknown, not measured, or not on a causal path from treatment to outcome.
         """
         treatments, outcomes = check_question(graph, treatment, outcome)
         through = as_nodes(graph, mediators, "mediators")

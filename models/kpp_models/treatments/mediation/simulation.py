@@ -77,16 +77,8 @@ def mean_outcomes(
 ) -> Float[np.ndarray, "chain draw s"]:
     """Return draws of the mean outcome in each setting.
 
-    Args:
-        rng_key: A JAX random key.
-        question: The question.
-        regressions: The regression of each variable that the treatment affects.
-        covariates: The other features, by name, (n,).
-        num_rows: n.
-        settings: The settings.
-
-    Raises:
-        FloatingPointError: If a covariance matrix cannot be factorized.
+    There is a regression of each variable that the treatment affects; the covariates are the other features by name,
+    (n,). Raises FloatingPointError if a covariance matrix cannot be factorized.
     """
 
     def of_draw(key: RngKey, draws: Any, table: dict[str, Any]) -> Array:
