@@ -22,11 +22,7 @@ _JOB = "kpp_job"
 
 
 class JobStore:
-    """A store that is filled block by block. A block counts as done only after all its arrays are stored.
-
-    Args:
-        path: The folder.
-    """
+    """A store that is filled block by block. A block counts as done only after all its arrays are stored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,18 +31,9 @@ class JobStore:
     def create(cls, path: Path, first: xr.Dataset, blocks: Blocks, job: Mapping[str, str]) -> JobStore:
         """Make a store that holds the first block. It appears in one step, if no other run has made it meanwhile.
 
-        Args:
-            path: The folder.
-            first: The dataset of the first block.
-            blocks: All blocks, of one size except the last.
-            job: The parameters of the job by their names.
-
-        Returns:
-            The store, or that of another run of the same job, with the blocks that it has finished.
-
-        Raises:
-            OSError: If it cannot be written; then nothing is left.
-            ValueError: If another run has made something else there meanwhile.
+        All blocks are of one size except the last. If another run of the same job has made the store, it is returned,
+        with the blocks that it has finished. Raises OSError if it cannot be written, and then nothing is left;
+        ValueError if another run has made something else there meanwhile.
         """
         layout, partial = Layout.of(first), temporary_path(path)
         try:
@@ -67,9 +54,8 @@ class JobStore:
     def find(cls, path: Path, job: Mapping[str, str]) -> JobStore | None:
         """Return the store of an earlier run of the same job; None if there is nothing.
 
-        Raises:
-            FileNotFoundError: If the folder around it does not exist.
-            ValueError: If something else is there, or the store of another job; the message names what differs.
+        Raises FileNotFoundError if the folder around it does not exist, and ValueError if something else is there, or
+        the store of another job; the message names what differs.
         """
         if not path.parent.is_dir():
             raise FileNotFoundError(f"`path` {str(path)!r} lies in a folder that does not exist")
@@ -98,13 +84,7 @@ class JobStore:
         return Layout.of(zarr_store.open_dataset(self.path).drop_vars(zarr_store.DONE))
 
     def write(self, arrays: Mapping[str, np.ndarray], number: int, start: int) -> None:
-        """Store the arrays of a block, and then that it is done.
-
-        Args:
-            arrays: The arrays with rows, by name.
-            number: The number of the block.
-            start: The position of its first row.
-        """
+        """Store the arrays of a block, whose first row has the position `start`, and then that it is done."""
         dataset = zarr_store.open_dataset(self.path)  # checks what Zarr is about to open
         group = zarr_store.needed().open_group(self.path, mode="r+", zarr_format=zarr_store.FORMAT)
         for name, values in arrays.items():

@@ -35,49 +35,32 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class DataSummary:
-    """The data of a study.
-
-    Attributes:
-        file: The name of the file.
-        counted: How much data there is, such as "442 rows".
-        target: The name of the target.
-        y: The target in its own unit, of shape (n,).
-        columns: The features.
-        scaled: Which columns were shifted and scaled for the model, in words; empty if none were.
-        warnings: Warnings about the data for the reader, one sentence each.
-    """
+    """The data of a study."""
 
     file: str
-    counted: str
+    counted: str  # how much data there is, such as "442 rows"
     target: str
-    y: np.ndarray
+    y: np.ndarray  # the target in its own unit
     columns: Sequence[ColumnSummary]
-    scaled: str
-    warnings: Sequence[str] = ()
+    scaled: str  # which columns were shifted and scaled for the model, in words; empty if none were
+    warnings: Sequence[str] = ()  # for the reader, one sentence each
 
 
 @dataclass(frozen=True)
 class Loo:
     """The result of leave-one-out cross-validation.
 
-    Attributes:
-        elpd: The sum of the log predictive densities of the rows, each left out.
-        se: Its standard error.
-        p: The effective number of parameters.
-        pointwise: The log predictive density of each row, (n,).
-        pareto_k: Pareto k of each row, (n,).
-        baseline: The mean log density without features: of the shares of the classes, or of a normal distribution with
-            the mean and the standard deviation of the target. None if it is not known.
-        r_squared: The share of the variance explained in rows that were left out; None if it is not known.
+    The baseline is that of the shares of the classes, or of a normal distribution with the mean and the standard
+    deviation of the target.
     """
 
-    elpd: float
-    se: float
-    p: float
+    elpd: float  # the sum of the log predictive densities of the rows, each left out
+    se: float  # its standard error
+    p: float  # the effective number of parameters
     pointwise: np.ndarray
     pareto_k: np.ndarray
-    baseline: float | None = None
-    r_squared: float | None = None
+    baseline: float | None = None  # the mean log density without features; None if it is not known
+    r_squared: float | None = None  # the share of the variance explained in rows that were left out
 
     @property
     def n(self) -> int:
@@ -102,60 +85,31 @@ class Loo:
 
 @dataclass(frozen=True)
 class ReportContents:
-    """All contents of a report.
-
-    Attributes:
-        title: The title of the report.
-        created: When the study was run, as text.
-        data: The data.
-        model: The name of the model's class, then the model as text.
-        inference: How the model was fitted, as a sentence.
-        approximates: Whether the draws come from a fitted approximation, for which R-hat has no meaning.
-        posterior: The group `posterior`.
-        latent: The sampled sites of the group `latent`.
-        sensitivity: How much the priors matter, as a sentence.
-        prior: The group `prior`, or None.
-        sample_stats: The group `sample_stats`, or None.
-        predictive: Draws of the target from the posterior predictive, in its own unit, of shape (s, n), or None.
-        probability: The predicted probability of label 1, of shape (n,), or None if the target is not a label.
-        further: What is predicted for each explained row in addition to what is explained, or None.
-        loo: The leave-one-out result, or None if it is not available; then `loo_reason` says why.
-        loo_reason: The reason why `loo` is None.
-        explanation: The explanation, in the target's unit.
-        explained: What was explained and how, as a sentence.
-        value_unit: The unit of the contributions, in words.
-        waterfalls: The positions in `explanation` of the rows that get a waterfall; at most 200 are drawn.
-        observed: For each explained row what was observed, as text; None if the target was not observed in these rows.
-        provenance: Facts about the computation, by name.
-        versions: Versions of the packages.
-        source: The text of the study file.
-        curves: The curves of the most important features, in the units of the table; empty if there are none.
-        certificate: What `kpp.certify` found, as a sentence; empty if it was not asked.
-    """
+    """All contents of a report."""
 
     title: str
-    created: str
+    created: str  # when the study was run
     data: DataSummary
-    model: tuple[str, str]
+    model: tuple[str, str]  # the name of its class, then the model as text
     inference: str
-    approximates: bool
+    approximates: bool  # whether the draws come from a fitted approximation, for which R-hat has no meaning
     posterior: xr.Dataset
-    latent: xr.Dataset
-    sensitivity: str
+    latent: xr.Dataset  # the sampled sites of the group `latent`
+    sensitivity: str  # how much the priors matter, as a sentence
     prior: xr.Dataset | None
     sample_stats: xr.Dataset | None
-    predictive: np.ndarray | None
-    probability: np.ndarray | None
-    further: Predicted | None
-    loo: Loo | None
+    predictive: np.ndarray | None  # draws of the target in its own unit, (s, n)
+    probability: np.ndarray | None  # the predicted probability of label 1, (n,); None if the target is not a label
+    further: Predicted | None  # what is predicted for each explained row besides what is explained
+    loo: Loo | None  # None if it is not available; then `loo_reason` says why
     loo_reason: str
-    explanation: Explanation
-    explained: str
-    value_unit: str
-    waterfalls: Sequence[int]
-    observed: Sequence[str] | None
+    explanation: Explanation  # in the target's unit
+    explained: str  # what was explained and how, as a sentence
+    value_unit: str  # of the contributions, in words
+    waterfalls: Sequence[int]  # the positions in `explanation` of the rows that get one
+    observed: Sequence[str] | None  # for each explained row; None if the target was not observed in these rows
     provenance: Mapping[str, str]
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
-    curves: Sequence[Curve] = ()
-    certificate: str = ""
+    curves: Sequence[Curve] = ()  # of the most important features, in the units of the table
+    certificate: str = ""  # what `kpp.certify` found, as a sentence; empty if it was not asked

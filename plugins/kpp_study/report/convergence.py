@@ -23,29 +23,17 @@ _LONGEST = 20  # numbers of a site that are listed one by one
 
 @dataclass(frozen=True)
 class Parameter:
-    """One scalar parameter of the posterior.
+    """One scalar parameter of the posterior; diagnostics are NaN where they are not defined."""
 
-    Attributes:
-        name: The site, with the coordinates of an entry of a vector: ``kernel.lengthscale[bmi]``.
-        mean: The posterior mean.
-        sd: The posterior standard deviation.
-        lower: The lower end of the 90% equal-tailed interval.
-        upper: The upper end of the interval.
-        rhat: R-hat, NaN if it is not defined (one draw).
-        ess_bulk: The effective sample size of the bulk, NaN if it is not defined.
-        ess_tail: The effective sample size of the tails, NaN if it is not defined.
-        verdict: "good", "usable" or "not converged"; empty if there is nothing to judge.
-    """
-
-    name: str
+    name: str  # the site, with the coordinates of an entry of a vector: kernel.lengthscale[bmi]
     mean: float
     sd: float
-    lower: float
+    lower: float  # of the 90% equal-tailed interval
     upper: float
     rhat: float
     ess_bulk: float
     ess_tail: float
-    verdict: str
+    verdict: str  # "good", "usable" or "not converged"; empty if there is nothing to judge
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -57,24 +45,17 @@ class Parameter:
 class Convergence:
     """The verdict on a posterior.
 
-    Attributes:
-        parameters: All scalar parameters. The numbers of a long site are one entry, without mean and interval, with
-            the largest R-hat and the smallest effective sample sizes.
-        num_chains: The number of chains.
-        num_draws: The number of draws per chain.
-        divergences: The number of divergent transitions, None for inferences without transitions.
-        long_sites: The long sites, with their sizes. They are among the parameters only if they are judged.
-        verdict: The worst verdict of all parameters; without one, what the draws are.
-        sentence: The meaning of the verdict, for a reader who does not know these statistics.
+    The numbers of a long site are one parameter, without mean and interval, with the largest R-hat and the smallest
+    effective sample sizes.
     """
 
     parameters: tuple[Parameter, ...]
     num_chains: int
-    num_draws: int
-    divergences: int | None
-    long_sites: tuple[str, ...]
-    verdict: str
-    sentence: str
+    num_draws: int  # of each chain
+    divergences: int | None  # None for inferences without transitions
+    long_sites: tuple[str, ...]  # with their sizes; they are among the parameters only if they are judged
+    verdict: str  # the worst of all parameters; without one, what the draws are
+    sentence: str  # the meaning of the verdict, for a reader who does not know these statistics
 
     @property
     def is_judged(self) -> bool:

@@ -28,20 +28,12 @@ _FEWEST_DRAWS = 20  # for the lower end of an interval of probability 0.9
 
 @dataclass(frozen=True)
 class Importance:
-    """The importance of a feature.
-
-    Attributes:
-        name: The feature.
-        mean: Its mean absolute contribution.
-        bounds: The interval of it, or None.
-        certain: The share of rows whose contribution has an interval without 0, or None without intervals.
-        picture: A bar with its interval.
-    """
+    """The importance of a feature."""
 
     name: str
-    mean: float
+    mean: float  # its mean absolute contribution
     bounds: tuple[float, float] | None
-    certain: float | None
+    certain: float | None  # the share of rows whose contribution has an interval without 0; None without intervals
     picture: Markup
 
     @property
@@ -106,19 +98,10 @@ def explained_part(
     predicted: Predicted | None = None,
     progress: Callable[[Sequence[int]], Iterable[int]] = list,
 ) -> dict[str, Any]:
-    """Return what the template of this part needs; call it inside `figure_style`.
+    """Return the variables of the template of this part; call it inside `figure_style`.
 
-    Args:
-        explanation: The explanation.
-        sentence: What was explained and how.
-        value_unit: The unit of the contributions, in words.
-        waterfalls: The positions of the rows that get a waterfall.
-        observed: For each explained row what was observed, as text.
-        predicted: For each explained row what else is predicted.
-        progress: Wraps the positions of the rows of the table.
-
-    Returns:
-        The variables of the template.
+    `waterfalls` are the positions of the rows that get one. For each explained row there may be what was observed, as
+    text, and what else is predicted; `progress` wraps the positions of the rows of the table.
     """
     table = row_table(
         explanation, waterfalls, observed, max_features=_MAX_FEATURES, predicted=predicted, progress=progress

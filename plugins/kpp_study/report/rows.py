@@ -27,19 +27,12 @@ _NUMBER = re.compile(r"[-\u2212+]?[\d,]+(\.\d+)?([eE][-\u2212+]?\d+)?")
 
 @dataclass(frozen=True)
 class Predicted:
-    """What is predicted for each explained row in addition to the prediction that is explained.
+    """What is predicted for each explained row in addition to the prediction that is explained."""
 
-    Attributes:
-        heading: The heading of its column.
-        texts: Its text for each explained row.
-        of_prediction: The heading of the column of the predictions that are explained.
-        sentence: How both differ.
-    """
-
-    heading: str
-    texts: Sequence[str]
-    of_prediction: str
-    sentence: str
+    heading: str  # of its column
+    texts: Sequence[str]  # one for each explained row
+    of_prediction: str  # the heading of the column of the predictions that are explained
+    sentence: str  # how both differ
 
     @classmethod
     def observation(cls, draws: np.ndarray) -> Predicted:
@@ -72,17 +65,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """The way from the base value to one prediction.
-
-    Attributes:
-        base: The base value.
-        steps: The contributions, the largest first.
-        strongest: The two largest contributions, as text.
-    """
+    """The way from the base value to one prediction."""
 
     base: str
-    steps: Sequence[Step]
-    strongest: str
+    steps: Sequence[Step]  # the largest contribution first
+    strongest: str  # the two largest contributions
 
 
 @dataclass(frozen=True)
@@ -96,64 +83,36 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One explained prediction.
+    """One explained prediction, as text."""
 
-    Attributes:
-        key: A number that is unique in the table, for the identifiers in the page.
-        name: The name of the row.
-        output: The name of the output; empty without outputs.
-        prediction: The prediction.
-        interval: Its interval; empty if it is not known.
-        further: What else is predicted for the row; empty if nothing is.
-        observed: What was observed; empty if nothing was.
-        cells: The features of the table.
-        waterfall: The waterfall, or None if the row has none.
-    """
-
-    key: int
+    key: int  # unique in the table, for the identifiers in the page
     name: str
-    output: str
+    output: str  # empty without outputs
     prediction: str
-    interval: str
-    further: str
-    observed: str
+    interval: str  # empty if it is not known
+    further: str  # what else is predicted for the row; empty if nothing is
+    observed: str  # empty if nothing was
     cells: Sequence[Cell]
     waterfall: Waterfall | None
 
 
 @dataclass(frozen=True)
 class RowTable:
-    """The table of explained rows.
+    """The table of explained rows."""
 
-    Attributes:
-        features: The name of each feature of the table, and whether it is a number.
-        rows: The rows.
-        waterfalls: The rows that have a waterfall, in the order of their predictions.
-        total: The number of explained rows, of which the table may hold a part.
-        shown: The number of explained rows in the table.
-        num_features: The number of all features.
-        has_outputs: Whether there is a column of outputs.
-        prediction: The heading of the column of predictions.
-        further: The heading of the column of what else is predicted; empty if there is none.
-        about_further: How it differs from the prediction.
-        observed: The kind of the column of observed values, "number" or "text"; empty if there is none.
-        has_intervals: Whether contributions have intervals.
-        has_standard_errors: Whether contributions are estimates with standard errors.
-    """
-
-    features: Sequence[tuple[str, bool]]
+    features: Sequence[tuple[str, bool]]  # their names, and whether they are numbers
     rows: Sequence[Row]
-    waterfalls: Sequence[Row]
-    total: int
+    waterfalls: Sequence[Row]  # the rows that have one, in the order of their predictions
+    total: int  # of the explained rows, of which the table may hold a part
     shown: int
     num_features: int
     has_outputs: bool
-    prediction: str
-    further: str
-    about_further: str
-    observed: str
+    prediction: str  # the heading of the column of predictions
+    further: str  # the heading of the column of what else is predicted; empty if there is none
+    about_further: str  # how it differs from the prediction
+    observed: str  # the kind of the column of observed values, "number" or "text"; empty if there is none
     has_intervals: bool
-    has_standard_errors: bool
+    has_standard_errors: bool  # of contributions that are estimates
 
 
 def row_table(
@@ -168,17 +127,7 @@ def row_table(
     """Write the explained rows as text, at most `MAX_ROWS` predictions.
 
     If there are more, those with a waterfall are kept, and the others are spread evenly over the order of predictions.
-
-    Args:
-        explanation: The explanation.
-        waterfalls: The positions of the rows that get a waterfall.
-        observed: What was observed in each row.
-        max_features: The largest number of features in the table and in a waterfall.
-        predicted: What else is predicted.
-        progress: Wraps the positions of the rows of the table, to show a progress bar.
-
-    Returns:
-        The table.
+    `waterfalls` are the positions of the rows that get one; `progress` wraps the positions of all rows of the table.
     """
     outputs = explanation.output_names or ("",)
     most = max(1, MAX_ROWS // len(outputs))
@@ -234,13 +183,7 @@ def spread(positions: list[int], most: int) -> list[int]:
 
 
 class _Writer:
-    """Writes the rows of an explanation in memory.
-
-    Args:
-        explanation: The rows.
-        columns: The positions of the features in the table.
-        max_features: The largest number of features in a waterfall.
-    """
+    """Writes the rows of an explanation in memory, with the features at some positions as columns of the table."""
 
     def __init__(self, explanation: Explanation, columns: list[int], max_features: int) -> None:
         mean = explanation.mean().dataset

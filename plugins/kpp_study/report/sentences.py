@@ -13,13 +13,7 @@ from kpp_study.report.pages import render_text
 def explained(explanation: Explanation, *, rows: int | None = None, available: int | None = None) -> str:
     """Say what was explained and how accurately, by the template `explained.txt.j2`.
 
-    Args:
-        explanation: The explanation.
-        rows: The number of rows from which the explained ones were chosen, if known.
-        available: The number of posterior draws from which those of the explanation were chosen, if known.
-
-    Returns:
-        A few sentences.
+    `rows` and `available` are the numbers of rows and of posterior draws from which the explained ones were chosen.
     """
     sizes, error = explanation.dataset.sizes, float(explanation.additivity_error().max())
     return render_text(

@@ -26,32 +26,20 @@ _MANY_ROWS = 10  # fewer whole numbers may differ by chance
 
 @dataclass(frozen=True)
 class Column:
-    """A column that can be a feature.
-
-    Attributes:
-        name: Its name.
-        is_category: Whether its values are categories.
-        contents: Its values, in words.
-        may_be_codes: Whether it holds a few whole numbers, which may be codes of categories.
-    """
+    """A column that can be a feature."""
 
     name: str
     is_category: bool
-    contents: str
-    may_be_codes: bool = False
+    contents: str  # its values, in words
+    may_be_codes: bool = False  # whether it holds a few whole numbers, which may be codes of categories
 
 
 @dataclass(frozen=True)
 class Unusable:
-    """A column that is left out.
-
-    Attributes:
-        name: Its name.
-        reason: Why, as the end of a sentence about the column.
-    """
+    """A column that is left out."""
 
     name: str
-    reason: str
+    reason: str  # the end of a sentence about the column
 
 
 def describe(column: pd.Series) -> Column | Unusable:
@@ -74,18 +62,10 @@ def describe(column: pd.Series) -> Column | Unusable:
 
 
 def possible_task(column: pd.Series, task: str | None = None) -> str:
-    """Return the task that fits a target.
+    """Return the task that fits a target: classification for two classes and for two whole numbers, else regression.
 
-    Args:
-        column: The target.
-        task: "regression" or "classification" if the user has chosen, which is then checked.
-
-    Returns:
-        The task: classification for two classes and for two whole numbers, such as 0 and 1 or 1 and 2, else regression.
-
-    Raises:
-        StudyError: If values are missing, infinite or all equal, there are more than two classes, or the task does not
-            fit.
+    A task that the user has chosen is checked. Raises StudyError if values are missing, infinite or all equal, there
+    are more than two classes, or the task does not fit.
     """
     name, reason = str(column.name), _fault(column)
     if reason is not None:

@@ -36,21 +36,10 @@ Answer = TypeVar("Answer")
 def choose_study(
     *, data: str | None, target: str | None, task: str | None, features: str | None, inference: str | None, ask: bool
 ) -> StudyChoices:
-    """Collect all that a study file needs.
+    """Collect all that a study file needs: the answers that are given, and those that the terminal or a default gives.
 
-    Args:
-        data: The path of the table; None, here and below, if the answer is not known before it is asked for.
-        target: The column to predict.
-        task: "regression" or "classification".
-        features: The names of the features with commas between, or "all".
-        inference: "quick" or "full".
-        ask: Whether to ask for the others in the terminal; if not, they take their defaults.
-
-    Returns:
-        The choices.
-
-    Raises:
-        StudyError: If an answer is invalid, or the data or the target is missing and must not be asked for.
+    The features are names with commas between, or "all". Raises StudyError if an answer is invalid, or the data or the
+    target is missing and must not be asked for.
     """
     path, table, dialect = _answer(data, _read_data, "The table, a CSV or Parquet file", missing="DATA", ask=ask)
     if ask and target is None:
@@ -90,11 +79,7 @@ def choose_study(
 
 
 def write_study(choices: StudyChoices, output: Path) -> None:
-    """Write a study file.
-
-    Raises:
-        StudyError: If it cannot be written.
-    """
+    """Write a study file, or raise StudyError."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(study_text(choices, output), encoding="utf-8")

@@ -19,17 +19,10 @@ _ENDING = ".template"
 
 
 def write_plugin(name: str, output: str | Path | None = None) -> Path:
-    """Write the template of a plugin with its own names into a new folder.
+    """Write the template of a plugin with its own names, such as "my-waves", into a new folder, and return that.
 
-    Args:
-        name: The name of the plugin, such as "waves" or "my-waves".
-        output: The folder, which does not exist or is empty; by default "kpp-" and the name in the current folder.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: If the name is invalid, or the folder has entries.
+    By default it is "kpp-" and the name, in the current folder; it must not exist, or be empty. Raises ValueError if it
+    has entries, or the name is invalid.
     """
     check_plugin_name(name)
     folder = Path(_renamed("kpp-example", name) if output is None else output)

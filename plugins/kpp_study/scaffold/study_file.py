@@ -30,31 +30,18 @@ _DIALECT = {
 
 @dataclass(frozen=True)
 class StudyChoices:
-    """What decides the contents of a study file.
-
-    Attributes:
-        data: The file of the table.
-        target: The target.
-        task: "regression" or "classification".
-        features: The features.
-        left_out: The other columns and why they are left out.
-        inference: "quick" or "full".
-        num_rows: The number of rows of the table.
-        num_different: The number of rows that differ in a feature.
-        dialect: The format of the table, as far as it is not the usual one.
-        has_codes: Whether the target holds numbers that are classes.
-    """
+    """What decides the contents of a study file."""
 
     data: Path
     target: str
     task: str
     features: Sequence[Column]
-    left_out: Sequence[Unusable]
+    left_out: Sequence[Unusable]  # the other columns and why they are left out
     inference: str
     num_rows: int
-    num_different: int
-    dialect: TableFormat = PLAIN
-    has_codes: bool = False
+    num_different: int  # the number of rows that differ in a feature
+    dialect: TableFormat = PLAIN  # the format of the table, as far as it is not the usual one
+    has_codes: bool = False  # whether the target holds numbers that are classes
 
     @property
     def has_many_rows(self) -> bool:
@@ -63,15 +50,7 @@ class StudyChoices:
 
 
 def study_text(choices: StudyChoices, output: Path) -> str:
-    """Return the text of a study file: the template `study.toml.j2`, filled.
-
-    Args:
-        choices: The choices.
-        output: The path of the study file, from whose folder the path of the data is written.
-
-    Returns:
-        TOML text with comments.
-    """
+    """Return the text of a study file: the template `study.toml.j2`, filled; the path of the data starts at the output."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("kpp_study.scaffold", ""),
         undefined=jinja2.StrictUndefined,

@@ -31,21 +31,13 @@ _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
 
 @dataclass(frozen=True)
 class TableFormat:
-    """The keys of the section [data] about the format of its tables.
+    """The keys of the section [data] about the format of its tables; all but the last are about CSV files."""
 
-    Attributes:
-        separator: The character between the columns of a CSV file.
-        decimal: The decimal mark of a CSV file.
-        encoding: The encoding of a CSV file.
-        missing_values: Texts of a CSV file that stand for missing values, besides empty fields, "NA" and the like.
-        missing: "refuse", or "drop" to leave out the rows in which a value that is used is missing.
-    """
-
-    separator: str = ","
-    decimal: str = "."
+    separator: str = ","  # between the columns
+    decimal: str = "."  # the decimal mark
     encoding: str = "utf-8"
-    missing_values: tuple[str, ...] = ()
-    missing: str = REFUSE
+    missing_values: tuple[str, ...] = ()  # texts that stand for missing values, besides empty fields, "NA" and the like
+    missing: str = REFUSE  # or "drop", to leave out the rows in which a value that is used is missing
 
 
 PLAIN = TableFormat()
@@ -69,13 +61,7 @@ def seen_dialect(path: Path) -> TableFormat:
 def check_dialect(path: Path, given: TableFormat, key: str) -> None:
     """Raise StudyError if a CSV file shows another dialect than the given one, by which it would be misread.
 
-    Args:
-        path: The file.
-        given: The dialect that it should have.
-        key: The key of the study file, for messages.
-
-    Raises:
-        StudyError: If it does, begins with a comment, has no line of names, or has two columns of one name.
+    It is also raised if the file begins with a comment, has no line of names, or has two columns of one name.
     """
     seen, where = seen_dialect(path), f"{key}: {path.name!r}"
     try:

@@ -29,15 +29,10 @@ _ATTRIBUTE = "kpp_kept"
 
 @dataclass(frozen=True)
 class KeptFit:
-    """The place of a kept fit, and what the fit of this run follows from.
-
-    Attributes:
-        path: The file.
-        digests: A digest of everything that decides the numbers of the fit, by its name for the user.
-    """
+    """The place of a kept fit, and what the fit of this run follows from."""
 
     path: Path
-    digests: Mapping[str, str]
+    digests: Mapping[str, str]  # of everything that decides the numbers of the fit, by its name for the user
 
     def is_there(self) -> bool:
         """Return whether there is a kept fit that this run can go on from."""
@@ -54,8 +49,7 @@ class KeptFit:
     def load(self) -> tuple[Fit, float]:
         """Return the kept fit, and the seconds that it took.
 
-        Raises:
-            StudyError: If there is no kept fit, it cannot be read, or it is the fit of another study or of other data.
+        Raises StudyError if there is none, it cannot be read, or it is the fit of another study or of other data.
         """
         if not self.path.is_file():
             raise StudyError("--resume: no finished fit was kept for this output; leave --resume out to begin anew")

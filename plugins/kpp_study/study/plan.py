@@ -32,24 +32,14 @@ from kpp_study.study.sections.section import Rows
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study does, with everything that its steps need.
-
-    Attributes:
-        config: The contents of the study file.
-        data: The data.
-        rows: The numbers of the explained rows, (p,).
-        points: The explained rows, in the model's units.
-        background: The rows that replace absent features, in the model's units; None if the explainer takes none.
-        keys: The random key of each step.
-        progress: Whether to show progress bars.
-    """
+    """What a study does, with everything that its steps need."""
 
     config: StudyConfig
     data: StudyData
-    rows: np.ndarray
-    points: Any
-    background: Any
-    keys: dict[str, jax.Array]
+    rows: np.ndarray  # the numbers of the explained rows
+    points: Any  # the explained rows, in the model's units
+    background: Any  # the rows that replace absent features, in the model's units; None if the explainer takes none
+    keys: dict[str, jax.Array]  # the random key of each step
     progress: bool
 
     def fit(self) -> Fit:
@@ -84,8 +74,7 @@ class StudyPlan:
 def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:
     """Read the data of a study, choose the rows, and check that model, data and explainer fit each other.
 
-    Raises:
-        StudyError: If they do not, or the data are invalid.
+    Raises StudyError if they do not, or the data are invalid.
     """
     data, model, explainer = read_data(config.data), config.model, config.explainer
     rng = np.random.default_rng(config.seed)
@@ -141,12 +130,7 @@ def _check_order_of_classes(model: AbstractModel, data: StudyData) -> None:
 
 @dataclass(frozen=True)
 class _Rehearsal:
-    """The part of a `kpp.Fit` that explainers use, for a function that was not fitted to data.
-
-    Args:
-        schema: The names of the columns.
-        tiny: The function.
-    """
+    """The part of a `kpp.Fit` that explainers use, for a function that was not fitted to data."""
 
     schema: Schema
     tiny: RKHSFunction

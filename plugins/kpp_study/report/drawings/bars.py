@@ -17,9 +17,7 @@ _TIP = 1.5  # the length of the tip of an arrow
 class Scale:
     """The map from values to the width of a picture, 0 to 100, such that some values fit in.
 
-    Args:
-        values: The values; the smallest and the largest one decide.
-        margin: The room left on either side, as a share of the range.
+    The margin is the room left on either side, as a share of the range.
     """
 
     def __init__(self, values: Sequence[float] | np.ndarray, *, margin: float = 0.02) -> None:

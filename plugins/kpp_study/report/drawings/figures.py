@@ -93,16 +93,7 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
 
 
 def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Figure:
-    """Compare predicted probabilities with the observed frequencies of label 1.
-
-    Args:
-        observed: Labels, 0 or 1, of shape (n,).
-        probability: The predicted probabilities of label 1, of shape (n,).
-        name: The name of the target.
-
-    Returns:
-        The figure.
-    """
+    """Compare predicted probabilities of label 1, (n,), with the labels, 0 or 1, (n,)."""
     figure, (left, right) = _figure(2, height=3.2)
     name = short_name(name)
     edges = np.linspace(0.0, 1.0, 11)

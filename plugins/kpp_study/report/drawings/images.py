@@ -46,22 +46,13 @@ _LARGEST_SVG = 60_000
 
 @dataclass(frozen=True)
 class Image:
-    """An image for the report.
+    """An image for the report."""
 
-    Attributes:
-        source: A ``data:`` address that holds the image.
-        alt: A description for readers who cannot see the image.
-        caption: The text below the image.
-        label: The name of the box in which the image scrolls on a narrow screen.
-        width: The width in pixels.
-        height: The height in pixels.
-    """
-
-    source: str
-    alt: str
-    caption: str
-    label: str
-    width: int
+    source: str  # a data: address that holds the image
+    alt: str  # a description for readers who cannot see the image
+    caption: str  # the text below the image
+    label: str  # the name of the box in which the image scrolls on a narrow screen
+    width: int  # in pixels, as the height
     height: int
 
 
@@ -78,18 +69,9 @@ def figure_style() -> Iterator[None]:
 
 
 def embed(figure: Figure, alt: str, caption: str = "", *, label: str = "Figure") -> Image:
-    """Draw a figure and return it as an image with a ``data:`` address.
+    """Draw a figure and return it as an image with a ``data:`` address; the texts are those of `Image`.
 
     The image is SVG if that is small, and a PNG with few colors otherwise.
-
-    Args:
-        figure: The figure.
-        alt: What is to be seen, with numbers, for readers who cannot see the image.
-        caption: The text below it.
-        label: The name of the box in which the image scrolls on a narrow screen.
-
-    Returns:
-        The image.
     """
     width, height = (round(_PIXELS_PER_INCH * float(size)) for size in figure.get_size_inches())
     svg = _svg(figure)

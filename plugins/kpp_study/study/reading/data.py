@@ -25,58 +25,32 @@ from kpp_study.study.sections.data_config import DataConfig
 
 @dataclass(frozen=True)
 class StudyData:
-    """The data of a study, ready for a model; all kinds of data have the same fields.
-
-    Attributes:
-        path: The file of the table.
-        target_name: The name of the target.
-        counted: How much there is to learn from, in words.
-        x: The features in their own units, categories as codes, of shape (n, d).
-        y: The target in its own unit, of shape (M,), one for each row of a table; 0 and 1 for two classes.
-        classes: The two classes of a target that is text or a category, else None.
-        is_label: Whether the target is a class label, 0 or 1, which is never scaled.
-        units: The names of the features, and the conversion of `x` and `y` to the model's units.
-        features: The features in the model's units, categories as in the file, from which absent ones are replaced.
-        training: The arguments x and y of a model's `fit`, in the model's units.
-        options: Further data for `fit`, in the model's units.
-        points: What can be predicted in the model's units: a table of `features`, or a `kpp.preferences.Matches`.
-        num_points: The number of rows of `points`.
-        observed: What was observed at each of `points`, as text; None if the target was not observed there.
-        match: For each match the position of its pair in `points`; None if they are not pairs.
-        is_table: Whether there is one target for each row of features.
-        facts: The facts about the data and their scaling, as JSON values for the attributes of the results.
-    """
+    """The data of a study, ready for a model; all kinds of data have the same fields."""
 
     path: Path
     target_name: str
-    counted: str
-    x: Float[np.ndarray, "n d"]
-    y: Float[np.ndarray, " M"]
-    classes: tuple[Any, Any] | None
-    is_label: bool
-    units: StudyUnits
-    features: Any
-    training: tuple[Any, Any]
-    points: Any
+    counted: str  # how much there is to learn from, in words
+    x: Float[np.ndarray, "n d"]  # the features in their own units, categories as codes
+    y: Float[np.ndarray, " M"]  # the target in its own unit, one for each row of a table; 0 and 1 for two classes
+    classes: tuple[Any, Any] | None  # of a target that is text or a category
+    is_label: bool  # whether the target is a class label, 0 or 1, which is never scaled
+    units: StudyUnits  # the names of the features, and the conversion of `x` and `y` to the model's units
+    features: Any  # in the model's units, categories as in the file, from which absent ones are replaced
+    training: tuple[Any, Any]  # the arguments x and y of a model's `fit`, in the model's units
+    points: Any  # what can be predicted in the model's units: a table of `features`, or Matches
     num_points: int
-    observed: Sequence[str] | None
-    facts: Mapping[str, Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    match: np.ndarray | None = None
-    is_table: bool = True
+    observed: Sequence[str] | None  # at each of `points`, as text; None if the target was not observed there
+    facts: Mapping[str, Any]  # about the data and their scaling, as JSON values for the attributes of the results
+    options: Mapping[str, Any] = field(default_factory=dict)  # further data for `fit`, in the model's units
+    match: np.ndarray | None = None  # for each match the position of its pair in `points`
+    is_table: bool = True  # whether there is one target for each row of features
 
 
 def read_data_columns(config: DataConfig, table: pd.DataFrame, target: pd.Series | None) -> StudyData:
     """Read complete rows of features and a target, as a table has them; the other kinds change what differs.
 
-    Args:
-        config: The section [data].
-        table: The columns of the features.
-        target: The column of the target; None for matches.
-
-    Raises:
-        StudyError: If values are infinite, a feature is neither numbers nor a few levels, or the target is constant, or
-            text that does not have two levels.
+    Matches have no target. Raises StudyError if values are infinite, a feature is neither numbers nor a few levels, or
+    the target is constant, or text that does not have two levels.
     """
     y, classes = (np.zeros(0), None) if target is None else read_target(target, config.categorical)
     frame = _read_features(table, config.categorical)
@@ -143,8 +117,7 @@ def most_levels(num_rows: int) -> int:
 def _read_features(table: pd.DataFrame, categorical: Sequence[str]) -> pd.DataFrame:
     """Return the columns of features, categories as pandas categories.
 
-    Raises:
-        StudyError: If values are infinite, or a column is neither numbers nor a few levels.
+    Raises StudyError if values are infinite, or a column is neither numbers nor a few levels.
     """
     frame = table.reset_index(drop=True)
     for name in frame:

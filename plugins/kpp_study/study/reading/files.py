@@ -21,10 +21,8 @@ _CSV, _PARQUET = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz"), (".parquet", ".pq")
 def read_table(path: Path, key: str, dialect: TableFormat = PLAIN) -> pd.DataFrame:
     """Read a CSV or Parquet file; the key of the study file is named in errors.
 
-    The index of a Parquet file that has a name, or holds text, becomes a column.
-
-    Raises:
-        StudyError: If the file cannot be read, has no rows, has two columns of one name, or shows another dialect.
+    The index of a Parquet file that has a name, or holds text, becomes a column. Raises StudyError if the file cannot
+    be read, has no rows, has two columns of one name, or shows another dialect.
     """
     if not path.is_file():
         raise StudyError(f"{key}: there is no file {str(path)!r}")
@@ -66,16 +64,10 @@ def require_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: P
 
 
 def read_complete_rows(path: Path, key: str, dialect: TableFormat, needed: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Read the complete rows of a file.
+    """Read the complete rows of a file in the columns that are needed, by the key of [data] that names them.
 
-    Args:
-        path: The file.
-        key: The key of the file, for messages.
-        dialect: The format of the file, and what to do with rows that are not complete.
-        needed: The columns that are needed, by the key of [data] that names them.
-
-    Raises:
-        StudyError: If the file cannot be read, a column is missing, or values are missing and not to be dropped.
+    Raises StudyError, with the key of the file, if it cannot be read, a column is missing, or values are missing and
+    not to be dropped.
     """
     table = read_table(path, key, dialect)
     for name, columns in needed.items():
@@ -88,10 +80,8 @@ def read_with_features(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Read the complete rows of the file with the features, and the names of the features.
 
-    These are those of the study file, or all columns that are not needed for something else.
-
-    Raises:
-        StudyError: As `read_complete_rows`, or if there are no features.
+    These are those of the study file, or all columns that are not needed for something else. Raises StudyError as
+    `read_complete_rows` does, or if there are no features.
     """
     table = read_table(path, key, config.dialect)
     others = [column for columns in needed.values() for column in columns]
@@ -108,9 +98,8 @@ def complete_rows(
 ) -> pd.DataFrame:
     """Return the rows of a table in which no value of some columns is missing.
 
-    Raises:
-        StudyError: If values are missing, with their numbers by column, unless rows are to be dropped; or if no row is
-            complete.
+    Raises StudyError if values are missing, with their numbers by column, unless rows are to be dropped; or if no row
+    is complete.
     """
     counts = table[list(columns)].isna().sum()
     counts = counts[counts > 0]

@@ -23,9 +23,8 @@ from kpp_study.study.sections.data_config import DataConfig
 def read_data(config: DataConfig) -> StudyData:
     """Read the files of a study.
 
-    Raises:
-        StudyError: If a file cannot be read, a column is missing, values are missing or infinite, or the files do not
-            fit each other.
+    Raises StudyError if a file cannot be read, a column is missing, values are missing or infinite, or the files do not
+    fit each other.
     """
     return _READERS[config.kind](config)
 
@@ -141,11 +140,8 @@ def _scaled(table: pd.DataFrame, other: pd.DataFrame, standardize: bool) -> tupl
 def _choose_adjusting(files: SimpleNamespace, treatment: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Return the columns to adjust for: those given, if the graph permits them, or else the best minimal set.
 
-    Without a graph they are those given.
-
-    Raises:
-        StudyError: If the given columns are neither an adjustment set nor a front-door set, or there is no set among
-            the columns.
+    Without a graph they are those given. Raises StudyError if the given columns are neither an adjustment set nor a
+    front-door set, or there is no set among the columns.
     """
     if files.graph is None:
         return list(files.adjusting or ())

@@ -34,23 +34,14 @@ _CHANGES = {
 
 @dataclasses.dataclass(frozen=True)
 class StudyUnits:
-    r"""The conversion between the units of a study's table and those of its model: (value - center) / scale.
-
-    Args:
-        schema: The names of the features and the levels of the categories.
-        center: The number subtracted from each feature, of shape (d,), in its own unit.
-        scale: The divisor of each feature, of shape (d,); 1 for categories, booleans and constant columns.
-        target_center: The number subtracted from the target.
-        target_scale: The divisor of the target.
-        target: The name of the target; of two classes, what 1 stands for.
-    """
+    """The conversion between the units of a study's table and those of its model: (value - center) / scale."""
 
     schema: Schema
-    center: Float[np.ndarray, " d"]
-    scale: Float[np.ndarray, " d"]
+    center: Float[np.ndarray, " d"]  # subtracted from each feature, in its own unit
+    scale: Float[np.ndarray, " d"]  # the divisor of each feature; 1 for categories, booleans and constant columns
     target_center: float
     target_scale: float
-    target: str
+    target: str  # the name of the target; of two classes, what 1 stands for
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray | None, schema: Schema, target: str, *, standardize: bool) -> StudyUnits:
@@ -87,15 +78,9 @@ class StudyUnits:
     def points(self, table: Any, unseen: str = "error") -> Any:
         """Return rows of features in the model's units: numbers standardized, categories unchanged.
 
-        Args:
-            table: A data frame with (at least) the features, or an array (n, d).
-            unseen: As for `kpp.Fit.predict`.
-
-        Returns:
-            A data frame of the features, or an array.
-
-        Raises:
-            ValueError: If columns are missing, a level is unknown, or values are missing.
+        They are a data frame of the features, if the table is a data frame with at least these, or an array (n, d);
+        levels that are not known are treated as `kpp.Fit.predict` treats them. Raises ValueError if columns are
+        missing, a level is unknown, or values are missing.
         """
         points = dataclasses.replace(self.schema, unseen=unseen).read(table)
         scaled = (points - self.center[None, :]) / self.scale[None, :]
@@ -111,16 +96,12 @@ class StudyUnits:
         return (y - self.target_center) / self.target_scale
 
     def explanation(self, explanation: Explanation, table: Any, rows: np.ndarray | None = None) -> Explanation:
-        r"""Return an explanation in the units of the table.
+        r"""Return an explanation of rows of a table in the units of the table.
 
         Shapley values are linear in the function and do not depend on the units of features, so the values of
         :math:`c + s f` are :math:`s \phi`, with base value :math:`c + s b`. Features that stand for several columns
-        have no unit.
-
-        Args:
-            explanation: The explanation, in the model's units.
-            table: The explained rows of features; None if the features are differences between two items.
-            rows: The numbers of the explained rows, by which they are named unless they are pairs of named items.
+        have no unit. Without a table the features are differences between two items. The numbers of the rows name them,
+        unless they are pairs of named items.
         """
         dataset = explanation.dataset.copy()
         for name, (power, shifts) in _CHANGES.items():
@@ -155,17 +136,13 @@ class StudyUnits:
         return dataclasses.replace(curve, dataset=dataset)
 
     def groups(self, groups: Mapping[str, xr.Dataset], x: Float[np.ndarray, "n d"]) -> dict[str, xr.Dataset]:
-        r"""Express the groups of a fit about the target and the features in their own units.
+        r"""Express the groups of a fit about target and features in their own units, in which `x` are the features.
 
         Draws and observations of the target become :math:`c + s y`, its log densities become :math:`\log p(y) - \log
         s`, and the features in `constant_data` become the features of the file. Hyperparameters stay in the model's
         units: a lengthscale of 2 is two standard deviations of its feature. `constant_data` also holds the conversion
         to the model's units: ``feature_center`` and ``feature_scale`` (feature), ``target_center`` and
         ``target_scale``.
-
-        Args:
-            groups: The groups, in the model's units.
-            x: The features in their own units.
         """
         converted = dict(groups)
         for name in _TARGET_GROUPS:

@@ -92,11 +92,8 @@ def leave_one_out(
 ) -> tuple[Loo | None, str]:
     """Return the leave-one-out estimate, or None and the reason why it is not available.
 
-    Args:
-        fit: The fit, in the model's units.
-        data: The data.
-        groups: The groups of the fit, in the units of the data.
-        of_labels: Whether the model predicts the probability of a label.
+    The fit is in the model's units, and its groups in the units of the data; `of_labels` says whether the model
+    predicts the probability of a label.
     """
     draws = groups["posterior"].sizes.get("chain", 1) * groups["posterior"].sizes.get("draw", 1)
     if "log_likelihood" not in groups:

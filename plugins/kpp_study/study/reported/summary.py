@@ -34,15 +34,7 @@ def report_contents(
     explanation: Explanation,
     seconds: Mapping[str, float],
 ) -> ReportContents:
-    """Return the contents of the report.
-
-    Args:
-        plan: The study.
-        fit: Its fit.
-        groups: The groups of the fit, in the units of the table.
-        explanation: The explanation, in the units of the table.
-        seconds: How long each stage took.
-    """
+    """Return the contents of the report; groups and explanation are in the units of the table."""
     config, data, rows, keys = plan.config, plan.data, plan.rows, plan.keys
     model, available = config.model, fit.num_chains * fit.num_draws
     probability = results.probabilities(fit, data)

@@ -165,18 +165,11 @@ def _decided(data: DataConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _build_model(section: Mapping[str, Any], decided: Mapping[str, Any]) -> AbstractModel:
-    """Build the model of the section [model].
+    """Build the model of the section [model], with further fields that the graph of the data decides.
 
     The section has the format of `kpp.storage.serialization`. A kernel may also have the key ``on = [features]``, which
-    means ``kernel.on(features)``.
-
-    Args:
-        section: The section.
-        decided: Further fields, which the graph of the data decides.
-
-    Raises:
-        StudyError: If a name is not registered, a field is unknown or missing, or a value is invalid; or if the model
-            does not have the fields that are decided, or the section gives one of them.
+    means ``kernel.on(features)``. Raises StudyError if a name is not registered, a field is unknown or missing, or a
+    value is invalid; or if the model does not have the fields that are decided, or the section gives one of them.
     """
     if decided:
         with blame("model.name"):
@@ -199,11 +192,7 @@ def _build_model(section: Mapping[str, Any], decided: Mapping[str, Any]) -> Abst
 
 
 def _build_inference(name: str, options: Mapping[str, Any]) -> AbstractInference:
-    """Build the inference of the section [inference].
-
-    Raises:
-        StudyError: If the name or an option is unknown, or a value is invalid.
-    """
+    """Build the inference of the section [inference]; raise StudyError if the name, an option or a value is invalid."""
     with blame("inference.name"):
         cls: Any = registry.get("inferences", name)
     check_options("inference", options, fields_of(cls), also=("name",))

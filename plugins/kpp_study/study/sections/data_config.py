@@ -22,40 +22,22 @@ _GRAPH_FILES = (".dot", ".gv", ".txt")
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """The section [data].
+    """The section [data]."""
 
-    Attributes:
-        path: A CSV or Parquet file. For bags it has one row per point, and for matches one row per match.
-        target: The column to predict; empty for matches, whose outcome is predicted.
-        kind: The kind of the data, one of `KINDS`.
-        features: The columns to predict from; None for all other columns. For matches they are columns of the items,
-            and for effects the treatments.
-        categorical: Columns of numbers that are codes of categories; for the target, of two classes.
-        standardize: Whether features and target are shifted and scaled to mean 0 and standard deviation 1 for the
-            model.
-        further: The keys that only the kind has, as attributes.
-        dialect: The keys about the format of all files.
-    """
-
-    path: Path
-    target: str
+    path: Path  # for bags it has one row per point, and for matches one row per match
+    target: str  # empty for matches, whose outcome is predicted
     kind: str = "table"
-    features: tuple[str, ...] | None = None
-    categorical: tuple[str, ...] = ()
-    standardize: bool = True
+    features: tuple[str, ...] | None = None  # None for all other columns; of matches those of the items
+    categorical: tuple[str, ...] = ()  # columns of numbers that are codes of categories; for the target, of two classes
+    standardize: bool = True  # to mean 0 and standard deviation 1 for the model
     further: SimpleNamespace = dataclasses.field(default_factory=SimpleNamespace)
-    dialect: TableFormat = PLAIN
+    dialect: TableFormat = PLAIN  # the keys about the format of all files
 
 
 def read_data_section(table: Any, folder: Path) -> DataConfig:
     """Read and check the section [data]; its key `kind` decides which further keys it has.
 
-    Args:
-        table: The section.
-        folder: The folder at which relative paths start.
-
-    Raises:
-        StudyError: If a key is unknown, missing or invalid.
+    Relative paths start at the folder. Raises StudyError if a key is unknown, missing or invalid.
     """
     kind = read_section(table, "data", {"kind": _KIND}, is_open=True)["kind"]
     keys = KINDS[kind]

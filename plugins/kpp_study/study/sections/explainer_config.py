@@ -23,32 +23,20 @@ KEYS = {
 
 @dataclasses.dataclass(frozen=True)
 class ExplainerConfig:
-    """The section [explainer], whose options have been checked.
-
-    Attributes:
-        name: A registered explainer.
-        instances: The rows to explain: a number of rows, drawn with the seed, or a list of row numbers, or all.
-        background: The rows that stand for "feature unknown", in the same form; None if the explainer takes none.
-        max_draws: The maximal number of posterior draws to explain; they are evenly thinned from every chain.
-        options: Further options of the explainer and its value function, ``value_function`` among them.
-        of_function: Whether it explains a function in an RKHS.
-        shows_progress: Whether it has a progress bar.
-    """
+    """The section [explainer], whose options have been checked."""
 
     name: str
-    instances: Rows
-    background: Rows | None
-    max_draws: int
-    options: Mapping[str, Any]
-    of_function: bool
+    instances: Rows  # the rows to explain
+    background: Rows | None  # the rows that stand for "feature unknown"; None if the explainer takes none
+    max_draws: int  # of the posterior; they are evenly thinned from every chain
+    options: Mapping[str, Any]  # of the explainer and its value function, "value_function" among them
+    of_function: bool  # whether it explains a function in an RKHS
     shows_progress: bool
 
     def arguments(self, background: Any, *, progress: bool = False) -> dict[str, Any]:
         """Return the arguments of `kpp.explain` that choose the explainer.
 
-        Args:
-            background: The background points, or None if the explainer does not take any.
-            progress: Whether to show the progress bar, if the explainer has one.
+        None stands for no background; a progress bar is shown only if the explainer has one.
         """
         shown = {"progress": progress} if self.shows_progress else {}
         given = {} if background is None else {"background": background}
@@ -56,14 +44,9 @@ class ExplainerConfig:
 
 
 def read_explainer_section(table: Any, *, of_pairs: bool) -> ExplainerConfig:
-    """Read and check the section [explainer].
+    """Read and check the section [explainer]; `of_pairs` says whether functions of pairs are explained, as of matches.
 
-    Args:
-        table: The section.
-        of_pairs: Whether the data are matches, so that a function of pairs is explained.
-
-    Raises:
-        StudyError: If a key is invalid, or the explainer, its value function or an option is unknown.
+    Raises StudyError if a key is invalid, or the explainer, its value function or an option is unknown.
     """
     found = read_section(table, "explainer", KEYS, is_open=True)
     options = {key: value for key, value in table.items() if key not in KEYS}

@@ -22,16 +22,10 @@ def is_needed(field: dataclasses.Field) -> bool:
 def check_options(
     section: str, options: Mapping[str, Any], fields: Mapping[str, dataclasses.Field], also: Iterable[str]
 ) -> None:
-    """Check the options of a section.
+    """Raise StudyError if an option of a section is unknown, or of another type than its field.
 
-    Args:
-        section: The name of the section.
-        options: The options.
-        fields: The fields of the classes that they build.
-        also: Further keys of the section, for messages.
-
-    Raises:
-        StudyError: If an option is unknown, or of another type than its field.
+    The fields are those of the classes that the options build, and `also` are further keys of the section, for
+    messages.
     """
     for key, value in options.items():
         if key not in fields:

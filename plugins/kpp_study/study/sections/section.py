@@ -15,25 +15,15 @@ Rows = int | tuple[int, ...] | Literal["all"]
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """A key of a section.
+    """A key of a section."""
 
-    Attributes:
-        what: What the key means.
-        schema: The JSON Schema of its values.
-        needed: What its values must be, for messages.
-        is_valid: Whether a value is that.
-        default: Its value if the file does not give it.
-        required: Whether the file must give it.
-        is_file: Whether its values are paths.
-    """
-
-    what: str
-    schema: Mapping[str, Any]
-    needed: str
+    what: str  # the key means
+    schema: Mapping[str, Any]  # the JSON Schema of its values
+    needed: str  # what its values must be, for messages
     is_valid: Callable[[Any], bool]
-    default: Any = None
-    required: bool = False
-    is_file: bool = False
+    default: Any = None  # its value if the file does not give it
+    required: bool = False  # whether the file must give it
+    is_file: bool = False  # whether its values are paths
 
     def described(self) -> dict[str, Any]:
         """Return the JSON Schema with the meaning and the default of the key."""
@@ -107,14 +97,8 @@ def rows(what: str, default: Rows | None = None, least: int = 1) -> Key:
 def read_section(table: Any, name: str, keys: Mapping[str, Key], *, is_open: bool = False) -> dict[str, Any]:
     """Return the values of the keys of a section.
 
-    Args:
-        table: The section.
-        name: Its name in the file.
-        keys: Its keys by name, in the order in which they are checked.
-        is_open: Whether there may be further keys, which the caller checks.
-
-    Raises:
-        StudyError: If it is not a section, or a key is missing, invalid or unknown.
+    The keys are checked in their order. An open section may have further keys, which the caller checks. Raises
+    StudyError if it is not a section, or a key is missing, invalid or unknown.
     """
     if not isinstance(table, dict):
         raise StudyError(f"[{name}] must be a section (a TOML table), got {_shown(table)}")
