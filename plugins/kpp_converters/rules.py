@@ -14,18 +14,10 @@ def class_name(thing: object) -> str:
 
 
 def find_rule(thing: object, rules: Mapping[str, Rule], what: str, name: str | None = None) -> Rule:
-    """Return the rule for the class of an object.
+    """Return the rule for the class of a part of a foreign model, named as by `class_name` unless `name` is given.
 
-    Subclasses have no rule, because they may compute anything.
-
-    Args:
-        thing: A part of a foreign model.
-        rules: The rules by class, named as by `class_name`.
-        what: The part, for the message.
-        name: The name of its class, if it is not the one of `class_name`.
-
-    Raises:
-        ValueError: If there is no rule for the class.
+    Subclasses have no rule, because they may compute anything. Raises ValueError, with what the part is, if there is no
+    rule for the class.
     """
     name = class_name(thing) if name is None else name
     if name not in rules:

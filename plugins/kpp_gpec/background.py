@@ -26,21 +26,13 @@ _REFERENCES = 100
 
 
 class Prepared(NamedTuple):
-    """A model and the known explanations of its background.
+    """A model and the known explanations of its background."""
 
-    Attributes:
-        known: The fields of the `FittedGPEC` but its outputs and its record.
-        function: A function from points (n, d) to predictions (n,) or (n, outputs), averaged over draws.
-        num_outputs: The number of outputs of the model, 0 if its predictions have no axis of outputs.
-        explainer: The name of the explainer of the background.
-        seen: The explanations of the chosen outputs, with their noise.
-    """
-
-    known: dict[str, Any]
-    function: Callable[[Any], Any]
-    num_outputs: int
-    explainer: str
-    seen: Observations
+    known: dict[str, Any]  # the fields of the `FittedGPEC` but its outputs and its record
+    function: Callable[[Any], Any]  # from points to predictions (n,) or (n, outputs), averaged over draws
+    num_outputs: int  # of the model, 0 if its predictions have no axis of outputs
+    explainer: str  # the name of the explainer of the background
+    seen: Observations  # the explanations of the chosen outputs, with their noise
 
     @property
     def x(self) -> Float[np.ndarray, "N d"]:

@@ -14,21 +14,13 @@ from kpp_gpec.process.multitask import condition
 
 
 class FittedOutput(eqx.Module):
-    """The process of one output of the model, and its boundary.
+    """The process of one output of the model, and its boundary."""
 
-    Args:
-        process: The processes of all features.
-        selected: Their hyperparameters.
-        geodesic: The WEG kernel with its root, or None without a boundary.
-        boundary: The boundary sample in the features' own units, or None if none was sampled.
-        num_components: The number of components of the graph of the boundary sample.
-    """
-
-    process: AbstractExplanationProcess
+    process: AbstractExplanationProcess  # of all features
     selected: SelectedHyperparameters
-    geodesic: WeightedExponentialGeodesic | None
-    boundary: BoundarySample | None
-    num_components: int = eqx.field(static=True, default=0)
+    geodesic: WeightedExponentialGeodesic | None  # the WEG kernel with its root, or None without a boundary
+    boundary: BoundarySample | None  # in the features' own units, or None if none was sampled
+    num_components: int = eqx.field(static=True, default=0)  # of the graph of the boundary sample
 
     def with_hyperparameters(self, **changes: Any) -> FittedOutput:
         """Return the same output with some fields of `selected` replaced, and the processes conditioned again."""

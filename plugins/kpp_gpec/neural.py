@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -26,31 +27,18 @@ from kpp.typing import AnyArray, RngKey
 Classifier = TypeVar("Classifier", bound="_NeuralClassifier")
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class _NeuralClassifier(ClassifierMixin, KernelEstimator):
     """What the classifiers have in common, such as the options of training; each builds its own network."""
 
-    function_: FittedNeuralClassifier
-
-    def __init__(
-        self,
-        hidden: Any = (64, 64),
-        *,
-        l2: Any = 0.0,
-        beta: Any = None,
-        num_epochs: Any = 100,
-        batch_size: Any = 64,
-        learning_rate: Any = 0.003,
-        progress: Any = True,
-        random_state: Any = None,
-    ) -> None:
-        self.hidden = hidden
-        self.l2 = l2
-        self.beta = beta
-        self.num_epochs = num_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.progress = progress
-        self.random_state = random_state
+    hidden: Any = dataclasses.field(default=(64, 64), kw_only=False)
+    l2: Any = 0.0
+    beta: Any = None
+    num_epochs: Any = 100
+    batch_size: Any = 64
+    learning_rate: Any = 0.003
+    progress: Any = True
+    random_state: Any = None
 
     def fit(self: Classifier, X: Any, y: Any) -> Classifier:
         """Train on labelled points.
@@ -135,6 +123,7 @@ class MLPClassifier(_NeuralClassifier):
         return MLP(rng_key, (num_features, *self.hidden, num_classes), beta=self.beta)
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
 class ConvolutionalClassifier(_NeuralClassifier):
     r"""A convolutional classifier of images in rows of pixels, trained as `MLPClassifier` is.
 
@@ -155,32 +144,11 @@ class ConvolutionalClassifier(_NeuralClassifier):
         LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, 1998.
     """
 
-    def __init__(
-        self,
-        image_shape: Any = None,
-        *,
-        channels: Any = (16, 32),
-        hidden: Any = (64,),
-        l2: Any = 0.0,
-        beta: Any = None,
-        num_epochs: Any = 60,
-        batch_size: Any = 64,
-        learning_rate: Any = 0.01,
-        progress: Any = True,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            hidden,
-            l2=l2,
-            beta=beta,
-            num_epochs=num_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            progress=progress,
-            random_state=random_state,
-        )
-        self.image_shape = image_shape
-        self.channels = channels
+    image_shape: Any = dataclasses.field(default=None, kw_only=False)
+    channels: Any = (16, 32)
+    hidden: Any = (64,)
+    num_epochs: Any = 60
+    learning_rate: Any = 0.01
 
     def _network(self, rng_key: RngKey, num_features: int, num_classes: int) -> ConvolutionalNetwork:
         side = math.isqrt(num_features)

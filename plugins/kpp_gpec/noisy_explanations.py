@@ -21,17 +21,11 @@ _SAMPLE_DIMS = ("chain", "draw")
 
 
 class Observations(NamedTuple):
-    """Explanations with noise.
-
-    Attributes:
-        values: The contributions, (n, d, outputs).
-        noise: The variances of their errors, (n, d, outputs).
-        source: The source of the variances, in words.
-    """
+    """Explanations with noise."""
 
     values: Float[np.ndarray, "n d outputs"]
-    noise: Float[np.ndarray, "n d outputs"]
-    source: str
+    noise: Float[np.ndarray, "n d outputs"]  # the variances of the errors
+    source: str  # of the variances, in words
 
 
 def check_noise(noise: str | float, num_repeats: int, least: float) -> None:

@@ -92,14 +92,9 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
     def term_values(
         self, term: PreferenceTerm, weights: Float[Array, " m"], sections: Sections, matches: MatchTable, instances: Any
     ) -> TermValues:
-        """Return the values of one term of the kernel.
+        """Return the values of one term of the kernel; the weights of the matches include the scale of the term.
 
-        Args:
-            term: The term.
-            weights: The weights of the matches, (m,), which include the scale of the term.
-            sections: The sections of the playing kernel at the rows of the instances.
-            matches: The matches of the function.
-            instances: The result of `read_instances`.
+        The sections are those of the playing kernel at the rows of the instances, which `read_instances` has read.
         """
 
     def entries_of_matches(self, num_matches: int, instances: Any) -> int:

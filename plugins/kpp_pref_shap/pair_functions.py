@@ -79,21 +79,13 @@ def number_rows(rows: Float[AnyArray, "k d"]) -> tuple[Float[AnyArray, "n d"], I
 
 
 class MatchTable(eqx.Module):
-    """The matches that span a preference function: numbered items in numbered contexts, without repetitions.
+    """The matches that span a preference function: numbered items in numbered contexts, without repetitions."""
 
-    Args:
-        items: The distinct items, (n, d).
-        first: The number of the first item of each match, (m,).
-        second: The number of the second item of each match, (m,).
-        contexts: The distinct contexts, (u, c), or None.
-        context: The number of each match's context, (m,), or None.
-    """
-
-    items: Float[AnyArray, "n d"]
-    first: Int[AnyArray, " m"]
-    second: Int[AnyArray, " m"]
-    contexts: Float[AnyArray, "u c"] | None
-    context: Int[AnyArray, " m"] | None
+    items: Float[AnyArray, "n d"]  # the distinct ones
+    first: Int[AnyArray, " m"]  # the number of the first item of each match
+    second: Int[AnyArray, " m"]  # that of the second item
+    contexts: Float[AnyArray, "u c"] | None  # the distinct ones
+    context: Int[AnyArray, " m"] | None  # the number of each match's context
 
     @classmethod
     def read(cls, points: PairPoints) -> MatchTable:

@@ -13,15 +13,10 @@ from kpp_pref_shap.pair_functions import PairPoints, as_known, split_points
 
 
 class SideBySide(AbstractValueFunction):
-    """A game of preferences whose points are rows (p, 2 d) or, with contexts, (p, 2 d + c).
-
-    Args:
-        game: The game.
-        function: The function on pairs; calls receive the same function as a function of rows.
-    """
+    """A game of preferences whose points are rows (p, 2 d) or, with contexts, (p, 2 d + c)."""
 
     game: AbstractPreferenceGame
-    function: RKHSFunction
+    function: RKHSFunction  # on pairs; calls receive the same function as a function of rows
 
     def __call__(
         self, function: RKHSFunction, x: Float[Array, "p columns"], coalitions: Bool[AnyArray, "k columns"]

@@ -28,19 +28,12 @@ _MAX_TABLE, _MAX_CHUNK = 2**26, 2**22
 
 
 class SkewForm(NamedTuple):
-    """A weighted sum over matches.
+    """A weighted sum over matches."""
 
-    Attributes:
-        size: The number of items, n.
-        first: The number of the first item of each match, (m,).
-        second: The number of the second item of each match, (m,).
-        weights: The weights of the matches, (m,), or (m, p) with separate weights for each value.
-    """
-
-    size: int
-    first: Int[AnyArray, " m"]
-    second: Int[AnyArray, " m"]
-    weights: Float[Array, "..."]
+    size: int  # the number of items
+    first: Int[AnyArray, " m"]  # the number of the first item of each match
+    second: Int[AnyArray, " m"]  # that of the second item
+    weights: Float[Array, "..."]  # of the matches, (m,), or (m, p) with separate weights for each value
 
     @classmethod
     def compare(

@@ -56,19 +56,12 @@ _NEGLIGIBLE, _MAX_LEFT_OUT = 0.005, 0.2
 
 
 class Method(NamedTuple):
-    """How the law of the values is computed.
+    """How the law of the values is computed."""
 
-    Attributes:
-        steps: The products of kernel factors that it takes.
-        law: Computes the law from a posterior at one value of the hyperparameters.
-        is_exact: Whether the law is the exact one of all points together.
-        left_out: The share of the variance that the law lacks under the first posterior.
-    """
-
-    steps: float
-    law: Callable[[GPPosterior], Law]
-    is_exact: bool = False
-    left_out: float = 0.0
+    steps: float  # the products of kernel factors that it takes
+    law: Callable[[GPPosterior], Law]  # from a posterior at one value of the hyperparameters
+    is_exact: bool = False  # whether it is the exact law of all points together
+    left_out: float = 0.0  # the share of the variance that it lacks under the first posterior
 
 
 def affordable_laws(

@@ -14,15 +14,7 @@ from kpp.typing import AnyArray
 
 
 class ProbabilityOfDraws:
-    """The probabilities of a fitted classifier, with one output per draw.
-
-    Args:
-        fit: A `kpp.Fit` of a classifier.
-        draws: The shape of its draws, (chain, draw).
-
-    Raises:
-        TypeError: If it is not a fit.
-    """
+    """The probabilities of a fitted classifier, with one output per draw (chain, draw)."""
 
     def __init__(self, fit: object, draws: tuple[int, ...]) -> None:
         if not is_fit(fit):

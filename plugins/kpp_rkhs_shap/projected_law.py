@@ -40,17 +40,11 @@ _SPEED = 10.0
 
 
 class Target(NamedTuple):
-    """The values whose covariance is computed.
-
-    Attributes:
-        players: The players.
-        order: The order of asymmetric values, or None.
-        effects: Whether the values are the direct effects and then the indirect ones.
-    """
+    """The values whose covariance is computed."""
 
     players: Players
-    order: Any = None
-    effects: bool = False
+    order: Any = None  # of asymmetric values, or None
+    effects: bool = False  # whether the values are the direct effects and then the indirect ones
 
     @property
     def num_values(self) -> int:

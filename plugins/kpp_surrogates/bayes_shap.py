@@ -62,7 +62,6 @@ class BayesSHAP(AbstractLocalLinear):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Check the options."""
         count(self.num_perturbations, "num_perturbations", 3)
         check_count(self.num_perturbations, "num_perturbations", np.shape(self.background)[-1])
         one_of(self.coalitions, "coalitions", ("shapley", "uniform"))

@@ -28,23 +28,13 @@ def increases_of_loss(
     fill: Float[np.ndarray, " d"],
     players: Players,
 ) -> Float[np.ndarray, "n g"]:
-    r"""Return the increase of the loss of each prediction without each feature.
+    r"""Return the increase of the loss of each prediction without each feature, (n, g), not negative.
 
     .. math:: \Delta_{ij} = \max\{0,\; \ell(y_i, f(x_i \text{ with } x_{ij} := z_j)) - \ell(y_i, f(x_i))\}
 
-    Args:
-        function: A function from points (n, d) to predictions (n,) or (n, k), possibly led by (chain, draw).
-        x: The points, (n, d).
-        truth: y, the targets of the predictions, (n, k).
-        loss: "squared", the sum over outputs of squares, or "log", minus the log-probability of the truth.
-        fill: z, the value of each feature that represents its absence, (d,).
-        players: The features, or groups of them, that are removed one at a time.
-
-    Returns:
-        The increases, (n, g), not negative.
-
-    Raises:
-        ValueError: If the loss is "log" and a prediction or a truth is not a probability.
+    The loss is "squared", the sum over outputs of squares, or "log", minus the log-probability of the truth y. `fill`
+    holds the values z that represent absence; the players are removed one at a time. Raises ValueError if the loss is
+    "log" and a prediction or a truth is not a probability.
 
     References:
         Schwab and Karlen, CXPlain: Causal explanations for model interpretation under uncertainty, 2019, eqs. (1), (2).

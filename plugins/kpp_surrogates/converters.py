@@ -36,11 +36,7 @@ def freeze_features(features: int | str | Iterable[int | str]) -> tuple[int | st
 
 
 def required_key(rng_key: RngKey | None, explainer: str) -> RngKey:
-    """Return the random key of an explainer that samples.
-
-    Raises:
-        TypeError: If `rng_key` is None.
-    """
+    """Return the random key of an explainer that samples, or raise TypeError if it is None."""
     if rng_key is None:
         raise TypeError(f"`rng_key` must be given, since {explainer!r} samples; write `rng_key=jax.random.key(0)`")
     return check_rng_key(rng_key)

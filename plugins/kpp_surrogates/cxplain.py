@@ -114,7 +114,6 @@ class CXPlain(AbstractPointsExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Check the options."""
         one_of(self.loss, "loss", LOSSES)
         one_of(self.replacement, "replacement", REPLACEMENTS)
         count(self.num_bootstraps, "num_bootstraps", 2)  # or 1 if all values are equal

@@ -71,7 +71,6 @@ class LIME(AbstractLocalLinear):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Check the options."""
         _check_options(self)
 
     def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:
@@ -131,7 +130,6 @@ class BayesLIME(AbstractLocalLinear):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        """Check the options."""
         _check_options(self)
 
     def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:

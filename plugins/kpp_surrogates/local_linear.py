@@ -23,33 +23,23 @@ _MAX_ENTRIES = 2**22
 
 
 class LinearModels(NamedTuple):
-    """One linear model of each target around each point.
-
-    Attributes:
-        intercepts: (p, r).
-        coefficients: (p, g, r).
-        variance: The variances of the coefficients, (p, g, r), or None without a posterior.
-    """
+    """One linear model of each target around each point."""
 
     intercepts: Float[AnyArray, "p r"]
     coefficients: Float[AnyArray, "p g r"]
-    variance: Float[AnyArray, "p g r"] | None
+    variance: Float[AnyArray, "p g r"] | None  # of the coefficients; None without a posterior
 
 
 class LocalProblem(NamedTuple):
     """The perturbations around points, and the regression on them.
 
-    Attributes:
-        sample: A function from points (b, d) and a number n to n perturbations of each point.
-        fit: A function from features (b, n, g) and predictions (b, n, r) to linear models.
-        record: The name of the explainer and its options, for the attributes of the explanation.
-        base: The base value of each target, (r,), or None if it is the intercept of each model.
+    `sample` gives a number of perturbations of each point, and `fit` the linear models of features and predictions.
     """
 
     sample: Callable[[Float[np.ndarray, "b d"], int], Perturbations]
     fit: Callable[[Float[np.ndarray, "b n g"], Float[np.ndarray, "b n r"]], LinearModels]
-    record: dict[str, Any]
-    base: Float[np.ndarray, " r"] | None = None
+    record: dict[str, Any]  # the name of the explainer and its options, for the attributes of the explanation
+    base: Float[np.ndarray, " r"] | None = None  # the base value of each target; None if it is the intercept
 
 
 class _Fields:
@@ -67,11 +57,7 @@ class AbstractLocalLinear(_Fields, AbstractPointsExplainer):
 
     @abstractmethod
     def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:
-        """Return the perturbations around the points and the regression.
-
-        Raises:
-            TypeError: If `rng_key` is None.
-        """
+        """Return the perturbations around the points and the regression; raise TypeError if `rng_key` is None."""
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Fit a linear model around each point, in blocks of points."""

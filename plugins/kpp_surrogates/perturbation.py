@@ -36,12 +36,7 @@ _KEPT = 0.5
 
 
 class Perturbations(NamedTuple):
-    """Perturbed rows and the features of a linear model for them.
-
-    Attributes:
-        rows: The rows, (p, n, d).
-        features: One number per player, (p, n, g).
-    """
+    """Perturbed rows, and the features of a linear model for them, one number per player."""
 
     rows: Float[np.ndarray, "p n d"]
     features: Float[np.ndarray, "p n g"]
@@ -78,19 +73,12 @@ def kinds_of_players(
 
 
 class Neighborhood:
-    r"""Random neighbors of points; the first one of each point is the point itself.
+    """Random neighbors of points; the first one of each point is the point itself.
 
     The feature of a linear model is :math:`(x_j - m_j) / s_j` for a number, with mean and standard deviation of the
     background; for an interval it is 1 if the value is in the interval of the point, and for anything else if it equals
-    the value of the point; otherwise it is 0. A number that is constant in the background keeps this value.
-
-    Args:
-        rng_key: A JAX random key.
-        background: The background, (m, d).
-        players: The players.
-        kinds: The kind of perturbation of each player.
-        around: The mean of the Gaussians: the mean of the "background", or the "instance".
-        num_bins: The number of intervals between quantiles of each player of the kind "interval".
+    the value of the point; otherwise it is 0. A number that is constant in the background keeps this value. Gaussians
+    have the mean of the "background", or that of the "instance".
     """
 
     def __init__(
@@ -162,15 +150,11 @@ class Neighborhood:
 
 
 class Coalitions:
-    """Random coalitions of players, the features of all others taken from one random row of the background.
+    """Random coalitions of g players, the features of all others taken from one random row of the background.
 
-    Args:
-        rng_key: A JAX random key.
-        background: The background, (m, d).
-        players: The players, g of them.
-        law: "shapley" draws coalitions by the Shapley kernel: sizes s from 1 to g - 1 in proportion to 1 / (s (g - s)),
-            and coalitions of one size with equal probability; "uniform" draws all coalitions with equal probability,
-            including the empty and the full one.
+    The law "shapley" draws coalitions by the Shapley kernel: sizes s from 1 to g - 1 in proportion to 1 / (s (g - s)),
+    and coalitions of one size with equal probability; "uniform" draws all coalitions with equal probability, including
+    the empty and the full one.
     """
 
     def __init__(self, rng_key: RngKey, background: Float[np.ndarray, "m d"], players: Players, law: str) -> None:

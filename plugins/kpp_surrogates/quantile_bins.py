@@ -8,15 +8,11 @@ from jaxtyping import Float, Int
 
 
 class QuantileBins:
-    r"""The intervals between quantiles of a column.
+    """The intervals between quantiles of a column; there are `num_bins` if all quantiles differ.
 
     Interval i is :math:`(q_i, q_{i+1}]`, the first one without lower and the last one without upper bound; equal
     quantiles count once. Draws from an interval follow a Gaussian with the mean and variance of the values in it,
     truncated to the interval and to the range of the column.
-
-    Args:
-        values: The column, (m,).
-        num_bins: The number of intervals if all quantiles differ; 4 for quartiles.
     """
 
     def __init__(self, values: Float[np.ndarray, " m"], num_bins: int) -> None:

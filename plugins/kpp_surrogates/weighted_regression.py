@@ -30,17 +30,11 @@ from kpp.typing import AnyArray
 
 
 class RegressionPosterior(NamedTuple):
-    r"""The Student laws of weighted regressions.
+    """The Student laws of weighted regressions."""
 
-    Attributes:
-        mean: The means, (p, 1 + g, r), of the intercept and of the coefficients.
-        squared_scales: :math:`s^2 V_{jj}`, of the same shape.
-        degrees: The degrees of freedom, N.
-    """
-
-    mean: Float[np.ndarray, "p q r"]
-    squared_scales: Float[np.ndarray, "p q r"]
-    degrees: int
+    mean: Float[np.ndarray, "p q r"]  # of the intercept and of the coefficients
+    squared_scales: Float[np.ndarray, "p q r"]  # s^2 V_jj
+    degrees: int  # of freedom, N
 
     @property
     def variance(self) -> Float[np.ndarray, "p q r"]:

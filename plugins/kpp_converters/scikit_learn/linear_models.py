@@ -50,14 +50,7 @@ def through_nystroem(function: RKHSFunction, nystroem: Any) -> RKHSFunction:
     r"""Return a linear function of the features of a fitted Nystroem as a function of the inputs.
 
     The features are :math:`N k(Z, x)` with landmarks Z, so a function with weights w has coefficients
-    :math:`N^\top w` on Z.
-
-    Args:
-        function: The function of the features, with the kernel of `linear_kernel`.
-        nystroem: The fitted feature map, with a kernel by name.
-
-    Returns:
-        The function of the inputs.
+    :math:`N^\top w` on Z. Its kernel is that of `linear_kernel`, and Nystroem's has a name.
     """
     landmarks, weights = as_dense(nystroem.components_), function.points.T @ function.coefficients
     coefficients: ArrayLike = np.asarray(nystroem.normalization_).T @ np.asarray(weights)

@@ -27,17 +27,11 @@ _ADVICE = (
 
 
 class Wrapped(NamedTuple):
-    """An estimator and what stands around it.
-
-    Attributes:
-        estimator: The estimator.
-        steps: The transformers of its inputs, in the order in which they are applied.
-        targets: The transformers of its targets, the outermost first.
-    """
+    """An estimator and what stands around it."""
 
     estimator: Any
-    steps: tuple[Any, ...]
-    targets: tuple[Any, ...]
+    steps: tuple[Any, ...]  # the transformers of its inputs, in the order in which they are applied
+    targets: tuple[Any, ...]  # the transformers of its targets, the outermost first
 
     def wrap(self, function: _Function) -> _Function:
         """Return the function of the whole model, given that of the estimator."""

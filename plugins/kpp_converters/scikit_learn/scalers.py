@@ -13,12 +13,8 @@ from kpp_converters.scikit_learn.names import sklearn_name
 def center_and_scale(scaler: Any) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
     """Return c and s of a scaler that maps x to (x - c) / s: numbers, or one per feature, (d,).
 
-    Args:
-        scaler: A fitted StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler, or a FunctionTransformer without
-            functions, which changes nothing.
-
-    Returns:
-        The center and the scale, or None if the scaler has another type, or clips.
+    None stands for another type than a fitted StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler or
+    FunctionTransformer without functions, which changes nothing; and for a scaler that clips.
     """
     name = sklearn_name(scaler)
     if name == "StandardScaler":

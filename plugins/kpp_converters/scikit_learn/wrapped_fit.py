@@ -14,15 +14,10 @@ from kpp_converters.scikit_learn.pipelines import Wrapped
 
 @dataclasses.dataclass(frozen=True)
 class WrappedFit:
-    """The part of a `kpp.Fit` that explainers use, for a model whose last step holds the fit of a Gaussian process.
-
-    Args:
-        fit: The `kpp.Fit`.
-        wrapped: What stands around its estimator.
-    """
+    """The part of a `kpp.Fit` that explainers use, for a model whose last step holds the fit of a Gaussian process."""
 
     fit: Any
-    wrapped: Wrapped
+    wrapped: Wrapped  # what stands around its estimator
     schema: None = None
 
     @property

@@ -16,15 +16,9 @@ from kpp.typing import AnyArray
 
 
 class CountedMargin:
-    """A margin that counts its calls and returns the side of points.
+    """A margin, from points (n, d) to (n,), positive inside, that counts its calls and returns the side of points.
 
-    Args:
-        function: The margin, from points (n, d) to (n,), positive inside.
-
-    Attributes:
-        function: The margin without counting, for code that differentiates it and adds its calls to the counts.
-        num_calls: The number of calls, each with all current points.
-        num_evaluations: The total number of points at which it was evaluated.
+    `function` is the margin without counting, for code that differentiates it and adds its calls to the counts.
     """
 
     def __init__(self, function: Callable[[Any], Any]):
@@ -59,17 +53,11 @@ class CountedMargin:
 
 
 class Brackets(eqx.Module):
-    """Segments with one end inside a boundary and the other outside.
+    """Segments with one end inside a boundary and the other outside."""
 
-    Args:
-        inside: The ends where the margin is positive, (k, d).
-        outside: The ends where it is not, (k, d).
-        num_pairs: The number of segments or starts that were tried; k of them led to a crossing.
-    """
-
-    inside: Float[np.ndarray, "k d"]
-    outside: Float[np.ndarray, "k d"]
-    num_pairs: int = eqx.field(static=True)
+    inside: Float[np.ndarray, "k d"]  # the ends where the margin is positive
+    outside: Float[np.ndarray, "k d"]  # the ends where it is not
+    num_pairs: int = eqx.field(static=True)  # that were tried; k of them led to a crossing
 
     @property
     def midpoints(self) -> Float[np.ndarray, "k d"]:

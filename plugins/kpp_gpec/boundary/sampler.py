@@ -148,17 +148,11 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class StandardizedMargin:
-    """A margin of points in standard units; a pytree, so that margins of equal shapes share compiled programs.
+    """A margin of points in standard units; a pytree, so that margins of equal shapes share compiled programs."""
 
-    Args:
-        margin: The margin in the units of the data.
-        location: The means of the features, (1, d).
-        scale: Their standard deviations, (1, d).
-    """
-
-    margin: Callable[[Any], Any]
-    location: Float[AnyArray, "1 d"]
-    scale: Float[AnyArray, "1 d"]
+    margin: Callable[[Any], Any]  # in the units of the data
+    location: Float[AnyArray, "1 d"]  # the means of the features
+    scale: Float[AnyArray, "1 d"]  # their standard deviations
 
     def __call__(self, z: Float[AnyArray, "n d"]) -> Any:
         """Return the margin at points."""

@@ -28,19 +28,12 @@ _WHAT = "the kernel matrix of the explained points plus their noise"
 
 
 class ProcessLaw(NamedTuple):
-    """The predicted explanations of p points.
-
-    Attributes:
-        mean: The means, (p, D).
-        variance: The variances of the noise-free explanations, (p, D).
-        noiseless_variance: The variances that would remain if the explanations had been observed without noise, (p, D).
-        covariance: The covariances of the features, (p, D, D), if they are correlated.
-    """
+    """The predicted explanations of p points; means and variances are (p, D)."""
 
     mean: Any
-    variance: Any
-    noiseless_variance: Any
-    covariance: Any = None
+    variance: Any  # of the noise-free explanations
+    noiseless_variance: Any  # what would remain if the explanations had been observed without noise
+    covariance: Any = None  # of the features, (p, D, D), if they are correlated
 
 
 class AbstractExplanationProcess(eqx.Module):
@@ -146,6 +139,12 @@ class ExplanationProcess(AbstractExplanationProcess):
         return leave_one_out_law(self.factors, self.values, self.variance)
 
 
+def feature_covariance(variance: Array, correlations: Array) -> Float[Array, "D D"]:
+    """Return the prior covariance of the features, :math:`B_{de} = s_d s_e R_{de}`."""
+    scale = jnp.sqrt(variance)
+    return scale[:, None] * correlations * scale[None, :]
+
+
 def in_blocks_of_points(predict: Callable[[AnyArray], ProcessLaw], x: ArrayLike, size: int) -> ProcessLaw:
     """Predict points (p, d) in blocks of few sizes, so that little is compiled and memory is bounded."""
     x = np.asarray(x)
@@ -175,10 +174,7 @@ def leave_one_out_law(
 
     .. math:: \mu_n = E_n - [A^{-1} E]_n / [A^{-1}]_{nn}, \qquad v_n = 1 / [A^{-1}]_{nn}
 
-    Args:
-        factors: As for `log_evidence`.
-        values: As for `log_evidence`.
-        variance: As for `log_evidence`.
+    The arguments are those of `log_evidence`.
 
     References:
         Rasmussen and Williams, 2006, equations (5.10) to (5.12).

@@ -44,26 +44,19 @@ _HUGE = 1e30  # the loss in the line search if a matrix cannot be factorized
 
 
 class SelectedHyperparameters(NamedTuple):
-    r"""The hyperparameters of one output.
+    """The hyperparameters of one output.
 
-    Attributes:
-        decay: :math:`\lambda`, None without a boundary.
-        concentration: :math:`\rho`, None without a boundary.
-        lengthscale: The lengthscale of the RBF factor, a number or one per feature; None without the factor.
-        variance: The prior variances, (D,).
-        method: One of `METHODS`, or "given" if all were given.
-        objective: The log evidence, or the sum of the leave-one-out log densities; None if all were given. With the
-            rule it is the evidence, by which prior variances are chosen.
-        at_bounds: The names of the parameters that ended at a bound of the search.
+    The objective is the log evidence, or the sum of the leave-one-out log densities. With the rule it is the evidence,
+    by which prior variances are chosen.
     """
 
-    decay: float | None
-    concentration: float | None
-    lengthscale: Any
-    variance: Any
-    method: str
-    objective: float | None
-    at_bounds: tuple[str, ...]
+    decay: float | None  # lambda, None without a boundary
+    concentration: float | None  # rho, None without a boundary
+    lengthscale: Any  # of the RBF factor, a number or one per feature; None without the factor
+    variance: Any  # the prior variances, (D,)
+    method: str  # one of `METHODS`, or "given" if all were given
+    objective: float | None  # None if all were given
+    at_bounds: tuple[str, ...]  # the parameters that ended at a bound of the search
 
 
 def combine_kernels(

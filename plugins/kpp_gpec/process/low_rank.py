@@ -19,7 +19,12 @@ from kpp.features import Nystrom, landmarks
 from kpp.foundation.validation import warn_if_float32
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp_gpec.process.explanation_process import AbstractExplanationProcess, ProcessLaw, in_blocks_of_points
+from kpp_gpec.process.explanation_process import (
+    AbstractExplanationProcess,
+    ProcessLaw,
+    feature_covariance,
+    in_blocks_of_points,
+)
 
 # The number of points that are predicted at a time.
 _BLOCK = 32
@@ -82,8 +87,9 @@ class LowRankMultitaskProcess(AbstractExplanationProcess):
         points, values, noise, variance = arrays
         chosen = landmarks(points, num_inducing, kernel=kernel).points
         features, correlations = Nystrom(kernel, chosen), jnp.asarray(correlations, points.dtype)
-        root = linalg.cholesky(_covariance(variance, correlations))
-        linalg.check_factor(root, _covariance(variance, correlations), what="the prior covariance of the features")
+        prior = feature_covariance(variance, correlations)
+        root = linalg.cholesky(prior)
+        linalg.check_factor(root, prior, what="the prior covariance of the features")
         gram, matrix, factor, noiseless, coefficients = _condition(features, points, values, noise, root)
         linalg.check_factor(factor, matrix, what="the precision of the weights of the inducing points")
         linalg.check_factor(noiseless, gram, what="the kernel matrix of the explained points")
@@ -108,11 +114,6 @@ class LowRankMultitaskProcess(AbstractExplanationProcess):
     def log_evidence(self) -> Float[Array, ""]:
         r"""Return :math:`\log p(E)`, of all features together."""
         return _log_evidence(self)
-
-
-def _covariance(variance: Array, correlations: Array) -> Float[Array, "D D"]:
-    scale = jnp.sqrt(variance)
-    return scale[:, None] * correlations * scale[None, :]
 
 
 def _precisions(features: Nystrom, phi: Array, points: Array, noise: Array, root: Array) -> Float[Array, "N D"]:

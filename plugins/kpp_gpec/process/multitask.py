@@ -17,6 +17,7 @@ from kpp_gpec.process.explanation_process import (
     AbstractExplanationProcess,
     ExplanationProcess,
     ProcessLaw,
+    feature_covariance,
     in_blocks_of_points,
 )
 from kpp_gpec.process.low_rank import LowRankMultitaskProcess
@@ -57,8 +58,7 @@ class MultitaskProcess(AbstractExplanationProcess):
     @property
     def covariance(self) -> Float[Array, "D D"]:
         """The prior covariance of the features, B."""
-        scale = jnp.sqrt(self.variance)
-        return scale[:, None] * self.correlations * scale[None, :]
+        return feature_covariance(self.variance, self.correlations)
 
     def predict(self, x: ArrayLike) -> ProcessLaw:
         r"""Predict the explanations of points, with the covariance of the features.
@@ -151,8 +151,7 @@ def _condition(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Return K, the covariance of all explanations, the factors of the latter and of K, and the solution."""
     gram = kernel.gram(points)
-    scale = jnp.sqrt(variance)
-    prior = jnp.kron(scale[:, None] * correlations * scale[None, :], gram)
+    prior = jnp.kron(feature_covariance(variance, correlations), gram)
     matrix = linalg.add_diagonal(prior, noise.T.ravel())
     factor = linalg.cholesky(matrix)
     coefficients = linalg.cho_solve(factor, values.T.ravel()).reshape(values.shape[::-1])

@@ -50,7 +50,7 @@ class StudyChoices:
 
 
 def study_text(choices: StudyChoices, output: Path) -> str:
-    """Return the text of a study file: the template `study.toml.j2`, filled; the path of the data starts at the output."""
+    """Return the text of a study file: the template `study.toml.j2`, filled; paths start at its folder."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("kpp_study.scaffold", ""),
         undefined=jinja2.StrictUndefined,
