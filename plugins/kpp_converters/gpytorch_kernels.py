@@ -55,7 +55,7 @@ def kernel_from_gpytorch(kernel: Any, num_features: int) -> AbstractKernel:
         )
     if kernel.active_dims is None:
         return rule(kernel, num_features)
-    features = tuple(int(feature) for feature in kernel.active_dims)
+    features = tuple(int(feature) for feature in kernel.active_dims)  # a buffer of the module, hence a tensor
     return rule(kernel, len(features)).on(features)
 
 
@@ -80,6 +80,7 @@ def _lengthscale(kernel: Any) -> Any:
 
 
 def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
+    # GPyTorch divides the squared sine by the lengthscale itself, not by its square.
     return Periodic(lengthscale=np.sqrt(_lengthscale(kernel)), period=_per_feature(kernel.period_length))
 
 

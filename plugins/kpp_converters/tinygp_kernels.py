@@ -61,7 +61,7 @@ def _convert(kernel: Any, units: Units) -> AbstractKernel:
 
 def _lengthscale(scale: Any, units: Units) -> Any:
     """Return the lengthscales in units of the points, one number for one feature."""
-    lengthscale = jnp.abs(scale / units)
+    lengthscale = jnp.abs(scale / units)  # only its square, or its absolute value, enters a distance
     return lengthscale[0] if lengthscale.shape == (1,) else lengthscale
 
 
@@ -101,6 +101,7 @@ def _periodic(kernel: Any, units: Units) -> AbstractKernel:
             "product of one ExpSineSquared for each feature, by tinygp.transforms.Subspace"
         )
     _check_euclidean(kernel, units)
+    # tinygp: exp(-gamma sin^2(pi r)); here exp(-2 sin^2(pi r) / l^2).
     return Periodic(lengthscale=jnp.sqrt(2.0 / kernel.gamma), period=_lengthscale(kernel.scale, units))
 
 
@@ -134,7 +135,7 @@ def _cholesky_transform(kernel: Any, units: Units) -> AbstractKernel:
     factor = jnp.asarray(kernel.factor)
     if factor.ndim < 2:
         return _convert(kernel.kernel, units / factor)
-    return _by_matrix(kernel.kernel, solve_triangular(factor, jnp.diag(units), lower=True))
+    return _by_matrix(kernel.kernel, solve_triangular(factor, jnp.diag(units), lower=True))  # L^-1 U
 
 
 def _by_matrix(kernel: Any, matrix: Float[Array, "q d"]) -> AbstractKernel:
@@ -165,7 +166,7 @@ def _own(kernel: Any, units: Units) -> AbstractKernel:
 #: By module below `tinygp` and class: kernels.base.Sum and kernels.quasisep.Sum are different classes.
 _RULES: dict[str, Callable[[Any, Units], AbstractKernel]] = {
     "kernels.base.Constant": lambda kernel, units: Constant(kernel.value),
-    "kernels.base.DotProduct": lambda kernel, units: Linear(variance=jnp.square(units)),
+    "kernels.base.DotProduct": lambda kernel, units: Linear(variance=jnp.square(units)),  # (u x)^T (u x')
     "kernels.base.Polynomial": _polynomial,
     "kernels.base.Product": _product,
     "kernels.base.Sum": _sum,

@@ -77,7 +77,7 @@ def conformal_check(
     scores = _scores(fitted, explanation, x)
     num_rows = scores.sizes["instance"]
     num_calibration = math.floor(calibration_share * num_rows)
-    rank = _ceil((num_calibration + 1) * probability)
+    rank = _ceil((num_calibration + 1) * probability)  # Lei et al.: plus 1 for the row to come
     if rank > num_calibration or num_calibration == num_rows:
         least = _ceil(probability / (1 - probability))
         raise ValueError(

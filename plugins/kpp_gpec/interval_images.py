@@ -90,7 +90,7 @@ def plot_interval_bounds(
     figure, axes = plt.subplots(3, count, figsize=(0.6 + 1.4 * count, 4.6), squeeze=False, layout="constrained")
     for i, name in enumerate(names):
         lower, upper = bounds[name][:, i]
-        limit = max(np.abs([lower, upper]).max(), np.finfo(float).tiny)
+        limit = max(np.abs([lower, upper]).max(), np.finfo(float).tiny)  # also of contributions that are all 0
         axes[0, i].imshow(pictures[i], cmap="gray", vmin=0, vmax=1)
         for row, bound in ((1, upper), (2, lower)):
             shown = axes[row, i].imshow(bound, cmap="RdBu_r", vmin=-limit, vmax=limit)

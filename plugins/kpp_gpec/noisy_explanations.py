@@ -58,7 +58,7 @@ def observe(explanations: Sequence[Explanation], noise: str | float, least: floa
     """
     if noise == "repeats":
         repeats = np.stack([_mean(explanation) for explanation in explanations])
-        values, variance = repeats.mean(axis=0), repeats.var(axis=0, ddof=1) / len(repeats)
+        values, variance = repeats.mean(axis=0), repeats.var(axis=0, ddof=1) / len(repeats)  # of the mean
         source = f"{len(repeats)} repeats"
     else:
         values = _mean(explanations[0])

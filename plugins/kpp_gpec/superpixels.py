@@ -115,7 +115,7 @@ def _cluster(image: Float[np.ndarray, "h w c"], num_clusters: int, compactness: 
 
     height, width, _ = image.shape
     positions = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1)
-    scale = compactness / math.sqrt(height * width / num_clusters)
+    scale = compactness / math.sqrt(height * width / num_clusters)  # m / s of equation 3
     pixels = np.concatenate([image, positions * scale], axis=-1).reshape(height * width, -1)
     starts = _grid(height, width, num_clusters)
     values = image[tuple(np.floor(starts + 0.5).astype(int).T)]

@@ -43,7 +43,7 @@ def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: f
     gain = float(as_finite_array(best, "best")) - mean
     with np.errstate(over="ignore"):  # for a tiny standard deviation; the density is 0 beyond 40 standard deviations
         u = np.clip(gain / np.where(sd > 0.0, sd, 1.0), -40.0, None)
-    density = np.exp(-0.5 * np.minimum(u, 40.0) ** 2) / np.sqrt(2.0 * np.pi)
+    density = np.exp(-0.5 * np.minimum(u, 40.0) ** 2) / np.sqrt(2.0 * np.pi)  # phi(u)
     # Erfcx is a scaled tail: the tail itself underflows far below the best.
     below = density * np.maximum(1.0 + u * np.sqrt(np.pi / 2.0) * erfcx(np.maximum(-u, 0.0) / np.sqrt(2.0)), 0.0)
     return np.where(

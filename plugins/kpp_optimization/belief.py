@@ -68,7 +68,7 @@ class Belief:
             noise_variance: :math:`\sigma^2` of the observation, in squared units of the objective.
         """
         column = self.covariance[:, index]
-        gain = column / (self.covariance[index, index] + noise_variance + self.nugget)
+        gain = column / (self.covariance[index, index] + noise_variance + self.nugget)  # R&W equation A.6
         mean = self.mean + gain * (value - self.mean[index])
         return Belief(mean, self.covariance - np.outer(gain, column), self.nugget)
 
@@ -108,7 +108,7 @@ class Draws(NamedTuple):
         """Return mean (p,) and covariance (p, p) of the mixture of the draws."""
         weights = np.exp(self.log_weights - logsumexp(self.log_weights))
         apart = self.means - weights @ self.means
-        covariance = np.einsum("j,jpq->pq", weights, self.covariances) + (apart.T * weights) @ apart
+        covariance = np.einsum("j,jpq->pq", weights, self.covariances) + (apart.T * weights) @ apart  # total covariance
         return weights @ self.means, covariance
 
 
@@ -200,7 +200,7 @@ class MixtureBelief:
     @property
     def standard_deviation(self) -> Float[np.ndarray, " p"]:
         """The standard deviation at each point."""
-        squares = np.maximum(self.variances, 0.0) + (self.means - self.mean) ** 2
+        squares = np.maximum(self.variances, 0.0) + (self.means - self.mean) ** 2  # law of total variance
         return np.sqrt(np.einsum("jlv,jlvp->p", self.weights, squares))
 
     @property
@@ -211,17 +211,17 @@ class MixtureBelief:
     def observe(self, index: int, value: float, noise_variance: float = 0.0) -> MixtureBelief:
         """Return the belief given one more observation; see `Belief.observe`."""
         column = self.covariances[:, None, None, index] + self.discrepancies[None, :, None, index]
-        column = column - np.einsum("njlvp,njlv->jlvp", self.roots, self.roots[..., index])
+        column = column - np.einsum("njlvp,njlv->jlvp", self.roots, self.roots[..., index])  # p numbers, not p^2
         variance = np.maximum(column[..., index], 0.0) + noise_variance * self.noise_factors + self.nuggets
         error = (value - self.means[..., index]) / np.sqrt(variance)
         limit = np.sqrt(np.maximum(self.variances, 0.0))  # a rounded covariance may be slightly indefinite
         root = np.clip(column / np.sqrt(variance)[..., None], -limit, limit)
-        log_weights = self.log_weights - 0.5 * (error**2 + np.log(variance))
+        log_weights = self.log_weights - 0.5 * (error**2 + np.log(variance))  # times the predicted density of y
         return dataclasses.replace(
             self,
             log_weights=log_weights - logsumexp(log_weights),
             means=self.means + root * error[..., None],
-            variances=self.variances - root**2,
+            variances=self.variances - root**2,  # the diagonal of C - c c^T / (C_ii + sigma^2)
             roots=np.concatenate([self.roots, root[None]]),
         )
 

@@ -69,7 +69,7 @@ class _JointModel(eqx.Module):
         real = jnp.arange(len(values)) < num_queries
         nugget = _NUGGET * jnp.sum(jnp.where(real, jnp.diagonal(covariance), 0.0)) / jnp.maximum(num_queries, 1.0)
         covariance = linalg.add_diagonal(covariance, noise_variance + nugget)
-        covariance = jnp.where(real[:, None] & real[None, :], covariance, jnp.eye(len(values)))
+        covariance = jnp.where(real[:, None] & real[None, :], covariance, jnp.eye(len(values)))  # padding: N(0, 1)
         factor = linalg.cholesky(covariance, what="the covariance matrix of the queries")
         law = dist.MultivariateNormal(jnp.where(real, mean, 0.0), scale_tril=factor)
         numpyro.sample("queries", law, obs=jnp.where(real, values, 0.0))
@@ -149,7 +149,7 @@ class JointPrior(AbstractObjectivePrior):
         flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in found.samples.items()}
         moments = _moments_of_draws(self._model, flat, self.fit.data, table, widths)
         means, covariances = (np.asarray(part) for part in moments)
-        return Draws(_log_weights(found) - self._evidence(means, covariances), means, covariances)
+        return Draws(_log_weights(found) - self._evidence(means, covariances), means, covariances)  # queries count once
 
     def believe(self, points: Float[AnyArray, "p d"]) -> MixtureBelief:
         return MixtureBelief.of_draws(self.draws(points))

@@ -83,7 +83,7 @@ class Discrepancy(eqx.Module):
         """Return the covariance at p points for each pair of a scale and a lengthscale, which varies faster."""
         table = np.asarray(points)
         scaled = table / feature_ranges(table)
-        squares = cdist(scaled, scaled, "sqeuclidean")
+        squares = cdist(scaled, scaled, "sqeuclidean")  # once for all lengthscales
         grams = np.exp(-0.5 * squares / np.square(np.asarray(self.lengthscales))[:, None, None]) + self.offset**2
         return (np.square(np.asarray(self.scales))[:, None, None, None] * grams).reshape(-1, *squares.shape)
 
@@ -143,7 +143,7 @@ class LearningPrior(AbstractObjectivePrior):
         logs = np.concatenate(
             [part.log_weights - logsumexp(part.log_weights) + own for part, own in zip(parts, weights, strict=True)]
         )
-        kept = logs >= logs.max() + _LIGHTEST
+        kept = logs >= logs.max() + _LIGHTEST  # every component takes (2 + n) p numbers
         means, covariances = (np.concatenate([part[k] for part in parts])[kept] for k in (1, 2))
         return Draws(logs[kept], means, covariances)
 
@@ -174,4 +174,4 @@ def pseudo_evidence(fit: Any) -> float:
     """
     (pointwise,) = fit.idata["log_likelihood"].data_vars.values()
     totals = np.asarray(pointwise).reshape(fit.num_chains * fit.num_draws, -1).sum(axis=1)
-    return float(logsumexp(totals) - np.log(len(totals)))
+    return float(logsumexp(totals) - np.log(len(totals)))  # a mean of densities, not of their logarithms

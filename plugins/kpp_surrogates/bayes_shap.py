@@ -94,7 +94,7 @@ def _ones(features: Float[np.ndarray, "p n g"]) -> Float[np.ndarray, "p n"]:
 def _kernel_weights(features: Float[np.ndarray, "p n g"]) -> Float[np.ndarray, "p n"]:
     """Return the Shapley kernel, but 1 for the empty and the full coalition, for which it is infinite."""
     num_players = features.shape[2]
-    sizes = np.arange(1, num_players)
+    sizes = np.arange(1, num_players)  # of proper coalitions; Lundberg and Lee 2017, theorem 2
     weights = np.ones(num_players + 1, dtype=features.dtype)
     weights[1:-1] = (num_players - 1) / (comb(num_players, sizes) * sizes * (num_players - sizes))
     return weights[features.sum(axis=2).astype(int)]

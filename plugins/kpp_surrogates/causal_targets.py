@@ -52,7 +52,7 @@ def increases_of_loss(
 def normalized(increases: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n g"]:
     """Return rows normalized to sum to 1; a row of zeros becomes uniform."""
     sums = increases.sum(axis=1, keepdims=True)
-    return np.where(sums > 0, increases / np.where(sums > 0, sums, 1.0), 1 / increases.shape[1])
+    return np.where(sums > 0, increases / np.where(sums > 0, sums, 1.0), 1 / increases.shape[1])  # no feature matters
 
 
 def mean_predictions(function: Callable[[Any], Any], x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n *outputs"]:

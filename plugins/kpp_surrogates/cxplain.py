@@ -336,7 +336,7 @@ def _members(
 ) -> tuple[Array, Any]:
     """Return the bootstrap rows and the initial weights of every network."""
     sample, start = jax.random.split(rng_key)
-    rows = jax.random.randint(sample, (num_bootstraps, n), 0, n)
+    rows = jax.random.randint(sample, (num_bootstraps, n), 0, n)  # with replacement: the bootstrap
     return rows, eqx.filter_vmap(lambda key: build(key, *options))(jax.random.split(start, num_bootstraps))
 
 

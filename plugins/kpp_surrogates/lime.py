@@ -180,4 +180,4 @@ def _problem(
 def _proximity(features: Float[np.ndarray, "p n g"], width: float) -> Float[np.ndarray, "p n"]:
     """Return the weights of neighbors by their distance from the first one, the point itself."""
     squares = np.sum((features - features[:, :1]) ** 2, axis=2)
-    return np.exp(-squares / width**2) ** 0.5
+    return np.exp(-squares / width**2) ** 0.5  # the root is that of the package lime, not of the paper

@@ -99,7 +99,7 @@ class Neighborhood:
 
     def sample(self, x: Float[np.ndarray, "p d"], size: int) -> Perturbations:
         """Return `size` neighbors of each point (p, d), the point itself among them, and their features."""
-        rows = np.repeat(x[:, None], size, axis=1)
+        rows = np.repeat(x[:, None], size, axis=1)  # the first one stays the point, whose prediction is always seen
         features = np.ones((*rows.shape[:2], self.players.num_players), dtype=x.dtype)
         self._perturb_numbers(rows, features)
         self._perturb_intervals(rows, features)
@@ -176,9 +176,9 @@ class Coalitions:
         if self.law == "uniform" or num_players == 1:  # a single player has no proper coalitions
             return quantiles < 0.5
         sizes = np.arange(1, num_players)
-        masses = np.cumsum(1.0 / (sizes * (num_players - sizes)))
+        masses = np.cumsum(1.0 / (sizes * (num_players - sizes)))  # C(g, s) coalitions of the Shapley kernel's weight
         drawn = sizes[np.searchsorted(masses[:-1] / masses[-1], self._sizes.random(count), side="right")]
-        return np.argsort(np.argsort(quantiles, axis=1), axis=1) < drawn[:, None]
+        return np.argsort(np.argsort(quantiles, axis=1), axis=1) < drawn[:, None]  # ranks of random numbers
 
 
 def _generators(rng_key: RngKey, count: int) -> list[np.random.Generator]:

@@ -220,7 +220,7 @@ def _seeded(rng_key: RngKey | None) -> Iterator[None]:
     seed = np.asarray(jax.random.bits(check_rng_key(rng_key), (4,), np.uint32))
     with _global_generator:
         state = np.random.get_state()
-        np.random.seed(seed)
+        np.random.seed(seed)  # explainers of shap draw from the global generator
         try:
             yield
         finally:

@@ -64,11 +64,11 @@ def _bayesian(
 ) -> tuple[Float[Array, "q r"], Float[Array, "q r"]]:
     design = jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
     weighted = design * weights[:, None]
-    factor = cholesky(add_diagonal(_dot(weighted.T, design), 1.0), what="the matrix of a weighted regression")
+    factor = cholesky(add_diagonal(_dot(weighted.T, design), 1.0), what="the matrix of a weighted regression")  # V^-1
     mean = cho_solve(factor, _dot(weighted.T, targets))
     residuals = targets - _dot(design, mean)
-    squares = jnp.sum(weights[:, None] * residuals**2, axis=0) + jnp.sum(mean**2, axis=0)
-    inverse = solve_lower(factor, jnp.eye(design.shape[1], dtype=design.dtype))
+    squares = jnp.sum(weights[:, None] * residuals**2, axis=0) + jnp.sum(mean**2, axis=0)  # N s^2
+    inverse = solve_lower(factor, jnp.eye(design.shape[1], dtype=design.dtype))  # V_jj are its columns' squares
     return mean, jnp.sum(inverse**2, axis=0)[:, None] * (squares / design.shape[0])[None]
 
 
@@ -93,7 +93,7 @@ def _ridge(
     features: Float[Array, "p n g"], weights: Float[Array, "p n"], targets: Float[Array, "p n r"], penalty: Array
 ) -> tuple[Float[Array, "p r"], Float[Array, "p g r"]]:
     def solve(z: Array, w: Array, y: Array) -> tuple[Array, Array]:
-        shares = w / jnp.sum(w)
+        shares = w / jnp.sum(w)  # centers the columns, so that the intercept is not penalized
         center, level = _dot(shares[None], z)[0], _dot(shares[None], y)[0]
         z, y = z - center[None], y - level[None]
         weighted = z * w[:, None]

@@ -91,7 +91,7 @@ def aggregate_likelihood(
     if likelihood == "binomial":
         return BinomialLikelihood(exposure=exposure)
     if likelihood == "gaussian":
-        return GaussianLikelihood(noise_variance=0.0, row_variances=noise_variance)
+        return GaussianLikelihood(noise_variance=0.0, row_variances=noise_variance)  # sources and sizes of bags differ
     if likelihood == "student_t":
         return StudentTLikelihood(scale=jnp.sqrt(noise_variance), degrees_of_freedom=degrees_of_freedom)
     assert callable(likelihood)  # the only other kind that `check_likelihood` accepts

@@ -38,7 +38,7 @@ class _AbstractBagg(AbstractFieldOfBags):
 
     def target_noise(self, data: Data) -> Float[Array, " N"]:
         """Return the variance of the noise of every target."""
-        sizes = data["sizes"].astype(data["x"].dtype)
+        sizes = data["sizes"].astype(data["x"].dtype)  # the mean of n_j errors has the variance sigma^2 / n_j
         return self.noise_variance / (sizes if self.noise == "per_point" else jnp.ones_like(sizes))
 
 

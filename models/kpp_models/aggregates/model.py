@@ -299,7 +299,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             prior = model._prior(data)
             at, explained, rest = model._covariance(prior, data)
             mean, variance = gaussian_leave_one_out(data["y"] - at.mean, explained + rest)
-            variance = variance + jnp.maximum(jnp.diagonal(prior.deficit(at, at)), 0.0)
+            variance = variance + jnp.maximum(jnp.diagonal(prior.deficit(at, at)), 0.0)  # not explained by w
             return {"y": normal_log_density(data["y"] - at.mean, mean, variance)}
         mean, variance = model._target_moments(data, sample)
         return {"y": model._observation(data).observe(data["y"]).marginal_log_density(mean, variance)}
@@ -309,7 +309,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
 
     def site_dims(self, data: Data) -> dict[str, tuple[str, ...]]:
         names = {WHITENED: ("coordinate",), INDUCING: ("coordinate",)}
-        return names | {"inducing_points": ("inducing_point", "feature")}
+        return names | {"inducing_points": ("inducing_point", "feature")}  # a site only if they are learned
 
     def aggregate_moments(
         self, sample: Sample, data: Data, at: Places, x: Float[Array, "p d"] | None = None
@@ -334,7 +334,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         root, white, projections = model._project(prior, data, sample, here, at)
         covariance = prior.covariance(here, here) + prior.deficit(here, here)
         covariance = covariance + model._other_covariance(prior, data, (here, at), (here, at))
-        mean = here.mean + projections.T @ white
+        mean = here.mean + projections.T @ white  # nu + q^T C^-1 (z - nu)
         result = {"mean": mean, "latent_covariance": covariance - projections.T @ projections}
         if x is not None:
             cross = prior.bags.sections(model.kernel, x).T @ here.weights
@@ -375,7 +375,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         at, explained, rest = self._covariance(prior, data)
         if at.low_rank is None:
             return GaussianProcessMarginal(at.mean, explained + rest, 0.0)
-        whole = at.weights.T @ prior.gram @ at.weights
+        whole = at.weights.T @ prior.gram @ at.weights  # Titsias 2009, equation 9: the bound needs its trace
         return CollapsedBound(at.mean, at.low_rank, rest, trace_deficit(rest, whole, at.low_rank))
 
     def _observation(self, data: Data) -> AbstractPointwiseLikelihood:
@@ -452,7 +452,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         if not self.collapsed:
             return at.mean + prior_factor(explained + rest) @ sample[WHITENED], jnp.zeros_like(at.mean)
         factor = linalg.cholesky(explained + rest, what="the covariance matrix of `y`")
-        latent = linalg.add_diagonal(explained + rest, -self.target_noise(data))
+        latent = linalg.add_diagonal(explained + rest, -self.target_noise(data))  # of aggregates, not of targets
         projections = linalg.solve_lower(factor, latent)
         variance = jnp.diagonal(latent + prior.deficit(at, at)) - jnp.sum(projections**2, axis=0)
         mean = at.mean + projections.T @ linalg.solve_lower(factor, data["y"] - at.mean)

@@ -200,7 +200,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         Without targets these are drawn, around the intercept, the mean of the targets or 0.
         """
         data = {"x": x, "sample": sample, "landmarks": landmarks, "intercept": intercept, "y": y}
-        mean = intercept if y is None else y - self._deviations(data)
+        mean = intercept if y is None else y - self._deviations(data)  # f_0 is a fit to targets
         gram = self.deviation_kernel(data).gram(self.seen(x))
         numpyro.sample("y", GaussianProcessMarginal(mean, gram, x.shape[0] * self.regularization), obs=y)
 
@@ -235,7 +235,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
             return RKHSFunction(kernel, seen, coefficients, data["intercept"])
         both = Sections(seen, jnp.stack([self._baseline_coefficients(data), coefficients], axis=1))
         kernel = Decomposed(self.kernel_of_baseline(), kernel)
-        return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])
+        return RKHSFunction(kernel, both, jnp.ones_like(coefficients), data["intercept"])  # `both` has them
 
     def coefficients(self, data: Data, kernel: AbstractKernel) -> Float[Array, " n"]:
         r"""Return the coefficients of h, :math:`\alpha = (K + n \lambda I)^{-1} (y - f_0(X))`, with the kernel of g."""
@@ -262,7 +262,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         """Return the targets minus the baseline."""
         if not self.has_baseline:
             return data["y"] - data["intercept"]
-        return self._baseline_ridge(data) * self._baseline_coefficients(data)
+        return self._baseline_ridge(data) * self._baseline_coefficients(data)  # (K_0 + n lambda_0 I) a = y - m
 
     def _baseline_coefficients(self, data: Data) -> Float[Array, " n"]:
         return self._baseline_system(data).solve(data["y"] - data["intercept"])
@@ -283,7 +283,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         the residuals of the others are :math:`n \lambda_0 a^{(i)}`.
         """
         y, n = data["y"], data["y"].shape[0]
-        means = (n * data["intercept"] - y) / max(n - 1, 1) if self.center else jnp.zeros_like(y)
+        means = (n * data["intercept"] - y) / max(n - 1, 1) if self.center else jnp.zeros_like(y)  # m^(i), without y_i
         columns, weights = jnp.stack([y, jnp.ones_like(y)], axis=1), jnp.stack([jnp.ones_like(y), -means], axis=1)
         if not self.has_baseline:
             return HeldOutTargets(columns, weights), means

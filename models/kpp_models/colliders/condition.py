@@ -67,11 +67,11 @@ class ConditionRegression(NamedTuple):
         """Return the residual of the value at each row, predicted by the regression on all other rows, (n',)."""
         if parts.weights is not None:
             inverse = self._dense().inverse()
-            return jnp.sum((inverse @ parts.values) * parts.weights, axis=1) / jnp.diagonal(inverse)
+            return jnp.sum((inverse @ parts.values) * parts.weights, axis=1) / jnp.diagonal(inverse)  # (A v)_i / A_ii
         if parts.products is not None:
             ridge = self._of_features()
             explained = jnp.sum(ridge.features * ridge.coordinates(parts.products).T, axis=1)
-            return (parts.values - explained) / (1 - ridge.leverages())
+            return (parts.values - explained) / (1 - ridge.leverages())  # (v - H v)_i / (1 - H_ii)
         return (self._dense() if self.landmarks is None else self._of_features()).leave_one_out(parts.values)
 
     def _dense(self) -> DenseRidge:

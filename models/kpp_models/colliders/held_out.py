@@ -34,7 +34,7 @@ def held_out_predictions(cross: Float[Array, "n n"], system: DenseRidge, targets
     if targets.rest is not None:
         predicted = predicted + jnp.sum((cross @ inverse) * targets.rest.T, axis=1)
         at_left_out = at_left_out + jnp.sum(inverse * targets.rest.T, axis=1)
-    return predicted - jnp.sum(cross * inverse, axis=1) * at_left_out / jnp.diagonal(inverse)
+    return predicted - jnp.sum(cross * inverse, axis=1) * at_left_out / jnp.diagonal(inverse)  # - H_ii (M t)_i / M_ii
 
 
 def held_out_variances(prior: Float[Array, " n"], cross: Float[Array, "n n"], system: DenseRidge) -> Float[Array, " n"]:
@@ -46,5 +46,6 @@ def held_out_variances(prior: Float[Array, " n"], cross: Float[Array, "n n"], sy
     """
     inverse = system.inverse()
     hat = cross @ inverse
+    # (H G^T)_ii - H_ii^2 / M_ii: what all targets explain, less what target i alone adds.
     explained = jnp.sum(hat * cross, axis=1) - jnp.diagonal(hat) ** 2 / jnp.diagonal(inverse)
     return jnp.maximum(prior - explained, 0.0)

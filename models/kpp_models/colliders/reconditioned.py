@@ -39,7 +39,7 @@ class Reconditioned(AbstractBatchKernel):
         if weights is None:
             return values
         sample = self._sample
-        added = 2 * self.projected(sample, x) + self.projected.gram(sample) @ weights
+        added = 2 * self.projected(sample, x) + self.projected.gram(sample) @ weights  # of 2 Cov(a, b) + Var b
         return values + jnp.sum(weights * added, axis=0)
 
     @property
@@ -64,4 +64,4 @@ class Reconditioned(AbstractBatchKernel):
         sections = self.projected(sample, x2)
         if second is not None:
             sections = sections + self.projected.gram(sample) @ second
-        return matrix + first.T @ sections
+        return matrix + first.T @ sections  # Cov of P g + v^T g(X_u) at both points

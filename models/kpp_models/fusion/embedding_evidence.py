@@ -90,8 +90,8 @@ def _evidence_terms(value: Array, covariance: Array) -> tuple[Float[Array, ""], 
 def _evidence_terms_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     value, covariance = primals
     terms, solution, factor = _terms_and_solution(value, covariance)
-    along = 2 * jnp.sum(solution * tangents[0]) - jnp.sum((solution @ solution.T) * tangents[1])
-    return terms, (along, 0.5 * jnp.sum(linalg.cho_inverse(factor) * tangents[1]))
+    along = 2 * jnp.sum(solution * tangents[0]) - jnp.sum((solution @ solution.T) * tangents[1])  # S = C^-1 W
+    return terms, (along, 0.5 * jnp.sum(linalg.cho_inverse(factor) * tangents[1]))  # tr(C^-1 dC) / 2
 
 
 def _terms_and_solution(value: Array, covariance: Array) -> tuple[tuple[Array, Array], Array, Array]:

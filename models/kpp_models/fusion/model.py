@@ -221,7 +221,7 @@ class AbstractEffectModel(AbstractChainModel):
         model = self._at(sample)
         gram = model._target_gram(data["mediators"])
         factor = linalg.cholesky(linalg.add_diagonal(gram, model.noise_variance), what="the covariance matrix of `y`")
-        across = linalg.solve_lower(factor, gram)
+        across = linalg.solve_lower(factor, gram)  # new noise on the posterior of f at the same outcomes
         mean = model.mean + across.T @ linalg.solve_lower(factor, data["y"] - model.mean)
         covariance = linalg.add_diagonal(gram - across.T @ across, model.noise_variance)
         return {"y": draw_gaussian(rng_key, mean, covariance, jnp.mean(jnp.diagonal(gram)))}

@@ -194,21 +194,21 @@ def inner_product(function: RandomFunction, embedding: RandomEmbedding, interven
     mean_map = embedding.mean_map()
     across = embedding.whiten(space.chain(level + order, embedding.outcome, function.points))
     within = space.chain(2 * level + order, embedding.outcome, embedding.outcome)
-    within = embedding.whiten(embedding.whiten(within).T)
-    image = across @ function.coefficients
-    spread = function.scales[:, None, None] * within[None] - across @ function.matrices @ across.T
-    matrices = -(mean_map.T @ spread @ mean_map)
+    within = embedding.whiten(embedding.whiten(within).T)  # L^-1 S L^-T
+    image = across @ function.coefficients  # L^-1 Q v
+    spread = function.scales[:, None, None] * within[None] - across @ function.matrices @ across.T  # c S - Q A Q^T
+    matrices = -(mean_map.T @ spread @ mean_map)  # negative: an `Effect` subtracts its matrices
     scales = jnp.zeros_like(function.scales)
     link_scale, link_matrix = jnp.zeros_like(scales[0]), jnp.zeros_like(matrices[0])
     if level:
         inverse = linalg.cho_inverse(embedding.covariance_factor)
         gram = space.chain(2 * order + 1, function.points, function.points)
-        link_scale = embedding.amplitude * (function.coefficients @ gram @ function.coefficients)
-        link_matrix = embedding.amplitude * jnp.dot(image, image) * inverse
+        link_scale = embedding.amplitude * (function.coefficients @ gram @ function.coefficients)  # s v^T s_P v
+        link_matrix = embedding.amplitude * jnp.dot(image, image) * inverse  # s v^T Q^T R^-1 Q v, of G
         scale, matrix = jnp.sum(function.scales), jnp.sum(function.matrices, axis=0)
         norm = space.squared_norm(function.points.shape[1]) if order else jnp.zeros_like(scale)
-        interaction_scale = embedding.amplitude * (scale * norm - jnp.sum(matrix * gram))
-        interaction_trace = embedding.amplitude * jnp.trace(jnp.sum(spread, axis=0))
+        interaction_scale = embedding.amplitude * (scale * norm - jnp.sum(matrix * gram))  # s (c |r|^2 - tr A s_P)
+        interaction_trace = embedding.amplitude * jnp.trace(jnp.sum(spread, axis=0))  # s tr R^-1 (c S - Q A Q^T)
         scales = scales.at[-1].add(interaction_scale)
         matrices = matrices.at[-1].add(interaction_trace * inverse)
     return Effect(

@@ -174,7 +174,7 @@ class SamplingEffect(AbstractChainModel):
         apart = means - mean[None]
         if not covariance:
             return {"mean": mean, "latent_variance": spread + jnp.mean(jnp.square(apart), axis=0)}
-        spread = (spread + spread.T) / 2 + apart.T @ apart / model.num_samples
+        spread = (spread + spread.T) / 2 + apart.T @ apart / model.num_samples  # law of total covariance
         return {"mean": mean, "latent_variance": jnp.maximum(jnp.diagonal(spread), 0.0), "latent_covariance": spread}
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Float[Array, "p d"]) -> Array:

@@ -59,7 +59,7 @@ def draw_hidden(
         factor = linalg.cholesky(loadings @ loadings.T + jnp.diag(variances), what="the covariance of the residuals")
 
         def given_residuals(prior: Array, white: Array) -> Array:
-            gap = residuals - loadings @ prior - jnp.sqrt(variances)[:, None] * white
+            gap = residuals - loadings @ prior - jnp.sqrt(variances)[:, None] * white  # r - L u_0 - e_0
             return prior + loadings.T @ linalg.cho_solve(factor, gap)
 
         candidates = jax.lax.map(lambda pair: given_residuals(*pair), (candidates, white))

@@ -85,6 +85,7 @@ def _counterfactual_of_draw(draw: dict[str, Array], number: Array, shared: Any) 
     key, cause_key, *keys = jax.random.split(jax.random.fold_in(rng_key, number), 2 + 2 * len(model.graph))
     mechanisms = handlers.seed(handlers.substitute(model.draw_mechanisms, data=parameters), key)()
     size, past = common_length(units), columns | variables
+    # Counterfactual values extend the draw of the factual ones: both must be values of one function.
     white = {node: jax.random.normal(key, (2 * size,)) for node, key in zip(mechanisms, keys[::2], strict=True)}
     zeros = dict.fromkeys(model.hidden, jnp.zeros(2 * size))  # hidden causes are added afterwards
 

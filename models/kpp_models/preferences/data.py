@@ -149,7 +149,7 @@ def place_inducing_pairs(inputs: Points, num: int, seed: int, kernel: AbstractKe
     exchanged = first[rows, at] > second[rows, at]
     table = np.where(exchanged[:, None, None], known[:, ::-1], known).reshape(count, -1)
     codes = code_columns(kernel, known.reshape(-1, num_features))
-    codes = (*codes, *(num_features + j for j in codes))
+    codes = (*codes, *(num_features + j for j in codes))  # the columns of the second item follow
     if contexts is not None:
         table = np.concatenate([table, np.asarray(contexts)], axis=1)
         codes = (*codes, *(2 * num_features + j for j in _codes_of_contexts(kernel, np.asarray(contexts))))

@@ -271,7 +271,7 @@ class PreferenceRidge(AbstractPreferenceMachine):
         yield cls(GeneralizedPreferential(RBF(0.8) + 0.5), regularization=0.02), pairs, y
 
     def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
-        root = jnp.sqrt(matches.counts)
+        root = jnp.sqrt(matches.counts)  # (K + r C^-1)^-1 = C^1/2 (I + C^1/2 K C^1/2 / r)^-1 C^1/2 / r
         solution = solver.solve(root, root * self.observations(matches), _RESIDUAL)
         return root * solution / solver.ridge
 

@@ -66,7 +66,7 @@ class Outcomes(eqx.Module):
     def score(self, g: Float[AnyArray, "*n"]) -> Float[Array, "*n"]:
         """Return the probability of a win plus half that of a tie, given g: increasing in g, and 1/2 at 0."""
         win, _, loss = self.probabilities(g)
-        return 0.5 + 0.5 * (win - loss) if self.has_ties else win
+        return 0.5 + 0.5 * (win - loss) if self.has_ties else win  # P(win) + P(tie) / 2
 
     def predict(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> dict[str, Float[Array, " n"]]:
         r"""Return the probabilities of outcomes for :math:`g \sim N(\mu, v)`, elementwise.
@@ -87,7 +87,7 @@ class Outcomes(eqx.Module):
         wins = jax.random.binomial(first, trials, win, dtype=win.dtype)
         ties = jnp.zeros_like(wins)
         if self.has_ties:
-            share = tie / jnp.maximum(tie + loss, jnp.finfo(win.dtype).tiny)
+            share = tie / jnp.maximum(tie + loss, jnp.finfo(win.dtype).tiny)  # of those that were not won
             ties = jax.random.binomial(second, trials - wins, jnp.clip(share, 0.0, 1.0), dtype=win.dtype)
         return jnp.stack([wins, ties, trials - wins - ties], axis=-1)
 
@@ -152,6 +152,7 @@ class OutcomeLikelihood(AbstractPointwiseLikelihood):
         below, above = (expected_softplus(side + width, variance) for side in (-mean, mean))
         total = -wins * below - losses * above
         if self.outcomes.has_ties:
+            # `_log_tie` with log sigma(z) = z - softplus(z) at z = f + t and z = t - f.
             both = _log_gap(self._positive_width(ties)) + 2.0 * width - below - above
             total = total + jnp.where(ties > 0, ties * both, 0.0)
         return total + _log_ways(wins, ties, losses)
@@ -191,7 +192,7 @@ def _log_tie(link: str, f: AnyArray, width: Array) -> Array:
 
 
 def _log_gap(width: Array) -> Array:
-    return jnp.log(-jnp.expm1(-2.0 * width))
+    return jnp.log(-jnp.expm1(-2.0 * width))  # 1 - exp(-2 t) would lose the digits of a small t
 
 
 def _tie_derivatives(link: str, f: AnyArray, width: Array) -> Derivatives:
@@ -203,7 +204,8 @@ def _tie_derivatives(link: str, f: AnyArray, width: Array) -> Derivatives:
         return Derivatives(*(first + second for first, second in zip(*parts, strict=True)))
     scale = _log_tie(link, f, width)
     high, low = (jnp.exp(-0.5 * (z**2 + LOG_TWO_PI) - scale) for z in (above, below))
-    first = high - low
+    # With p' / p, p'' / p and p''' / p follow the derivatives of log p; `scale` keeps all three from underflow.
+    first = high - low  # p' / p, where p = Phi(f + t) - Phi(f - t)
     second = below * low - above * high
     third = (above**2 - 1.0) * high - (below**2 - 1.0) * low
     return Derivatives(first, first**2 - second, third - 3.0 * first * second + 2.0 * first**3)

@@ -134,7 +134,7 @@ class AbstractPreferenceModel(AbstractGPModel):
             ValueError: If the data are invalid, or hold ties and the likelihood does not allow ties.
         """
         model, options = choose_latent(self, options)
-        return super(AbstractPreferenceModel, model).fit(rng_key, x, y, **options)
+        return super(AbstractPreferenceModel, model).fit(rng_key, x, y, **options)  # `super()` would fit `self`
 
     def prepare(self: Model, x: Any, y: Any = None) -> tuple[Model, dict[str, Any], Schema]:
         warn_if_float32(type(self).__name__)

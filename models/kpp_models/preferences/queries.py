@@ -131,7 +131,7 @@ def sample_preferences(
     if isinstance(fit.model, RankingGP):
         utilities = np.stack(list(_draw_functions(fit, rng_key, _options(fit, points, context), num_samples)))
         return utilities[:, :, None] - utilities[:, None, :]
-    rows, columns = np.triu_indices(len(names), 1)
+    rows, columns = np.triu_indices(len(names), 1)  # the rest follows from g(b, a) = -g(a, b)
     pairs = _pairs(fit, _take(points, rows), _take(points, columns), _repeat(context, len(rows)))
     matrix = np.zeros((num_samples, len(names), len(names)))
     for number, values in enumerate(_draw_functions(fit, rng_key, pairs, num_samples)):

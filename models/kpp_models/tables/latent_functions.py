@@ -35,11 +35,12 @@ class LatentFunctions(NamedTuple):
 
     def at_points(self) -> Float[Array, "w l"]:
         """Return the values at Z, which the whitened values determine."""
-        return self._values(prior_factor(self.kernel.gram(self.points)) @ self.white)
+        return self._values(prior_factor(self.kernel.gram(self.points)) @ self.white)  # phi(Z)^T z = R z
 
     def draw(self, rng_key: RngKey, x: Array) -> Float[Array, "p l"]:
         """Draw the values of all functions at p points, jointly."""
         _, features, rest = inducing_features(self.kernel, self.points, x)
+        # What Z leaves over is independent between functions, so that all of them share one covariance up to scales.
         covariance = self.kernel.gram(x) - jnp.matmul(features, features.T, precision="highest")
         law = LatentPredictive(jnp.zeros_like(rest), rest, covariance)
         level = jnp.mean(self.kernel.diagonal(x))
@@ -50,7 +51,7 @@ class LatentFunctions(NamedTuple):
     def function(self) -> RKHSFunction:
         """Return the means as one function with l outputs."""
         factor = prior_factor(self.kernel.gram(self.points))
-        coefficients = jsl.solve_triangular(factor, self.white, lower=True, trans=1)
+        coefficients = jsl.solve_triangular(factor, self.white, lower=True, trans=1)  # phi(x)^T z = k(x, Z) R^-T z
         return RKHSFunction(
             self.kernel, self.points, coefficients * self._each(self.scale)[None], self._each(self.mean)
         )

@@ -91,6 +91,7 @@ def _marginal(x: Array, kernel: AbstractKernel, noise_variance: Leaf, mean: AnyA
     features = few_features(kernel, x, noise_variance)
     if features is None:
         return GaussianProcessMarginal(mean, kernel.gram(x), noise_variance)
+    # NumPyro's law takes a vector of means and one of variances, never one number for all rows.
     center, noise = (jnp.broadcast_to(value, features.shape[:1]) for value in (mean, noise_variance))
     return dist.LowRankMultivariateNormal(center, features, noise)
 

@@ -91,7 +91,7 @@ def observe_functionals(x: Array, y: Array | None, model: Any, row_variances: Ar
     numbers, signs = (_stack(model.observed, only_signs, x.dtype) for only_signs in (False, True))
     given, rows = _given(model, numbers), Values(x)
     center, gram = prior_law(kernel, rows, mean) if given is None else given.law_of(rows)
-    y = numpyro.sample("y", GaussianProcessMarginal(center, gram, noise), obs=y)
+    y = numpyro.sample("y", GaussianProcessMarginal(center, gram, noise), obs=y)  # p(y, z) = p(y | z) p(z)
     if numbers is not None:
         law = GaussianProcessMarginal(*prior_law(kernel, numbers.functional, mean), numbers.variances)
         numpyro.sample("observed", law, obs=numbers.values)
@@ -146,5 +146,5 @@ def _latent(process: ConditionedGP, functional: AbstractFunctional, white: Array
     """Return the numbers of a process for whitened ones, and the variance of the nugget that they contain."""
     mean, covariance = process.law_of(functional)
     scale = jnp.mean(jnp.diagonal(functional.prior_covariance(process.kernel)))
-    nugget = linalg.max_relative_jitter(covariance.dtype) * scale
+    nugget = linalg.max_relative_jitter(covariance.dtype) * scale  # numbers may determine each other: singular
     return mean + linalg.cholesky(linalg.add_diagonal(covariance, nugget)) @ white, nugget

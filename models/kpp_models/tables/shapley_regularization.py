@@ -127,7 +127,7 @@ class AbstractShapleyRegularized(AbstractKernel):
         return linalg.cholesky(matrix, what="the matrix of the Shapley penalty")
 
     def _whitened(self, factor: Array, x: Array) -> Float[Array, "n p"]:
-        return linalg.solve_lower(factor, self._features(x))
+        return linalg.solve_lower(factor, self._features(x))  # a^T M^-1 a' without an inverse of M = L L^T
 
 
 class ShapleyRegularized(AbstractShapleyRegularized):
@@ -177,11 +177,11 @@ class ShapleyRegularized(AbstractShapleyRegularized):
         return shapley_covariance(self.value_function, self.kernel, points, points)[:, :, self.feature, self.feature]
 
     def _matrix(self, computed: Float[Array, "n n"]) -> Float[Array, "n n"]:
-        return linalg.add_diagonal(self._strength() * computed, 1.0)
+        return linalg.add_diagonal(self._strength() * computed, 1.0)  # I + (c / n) G, section 4
 
     def _features(self, x: Array) -> Float[Array, "n p"]:
         sections = feature_sections(self.value_function, self.kernel, x, jnp.asarray(self.points), self.feature)
-        return jnp.sqrt(self._strength()) * sections.T
+        return jnp.sqrt(self._strength()) * sections.T  # scaled, so that M has the identity
 
 
 class RestrictedShapleyRegularized(AbstractShapleyRegularized):
@@ -233,7 +233,7 @@ class RestrictedShapleyRegularized(AbstractShapleyRegularized):
         return sections @ sections.T
 
     def _matrix(self, computed: Float[Array, "n n"]) -> Float[Array, "n n"]:
-        return self.kernel.gram(jnp.asarray(self.points)) + self._strength() * computed
+        return self.kernel.gram(jnp.asarray(self.points)) + self._strength() * computed  # K + (c / n) zeta zeta^T
 
     def _features(self, x: Array) -> Float[Array, "n p"]:
         return self.kernel(jnp.asarray(self.points), x)
@@ -276,7 +276,7 @@ def _summed_over_coalitions(
     coalitions = all_coalitions(num_features)
     signs = np.where(coalitions[:, feature], 1.0, -1.0)
     joined = np.delete(coalitions, feature, axis=1).sum(axis=1)
-    weights = jnp.asarray(signs * shapley_weights(num_features)[joined], dtype=x.dtype)
+    weights = jnp.asarray(signs * shapley_weights(num_features)[joined], dtype=x.dtype)  # +- |S|! (d - 1 - |S|)! / d!
     size = max(1, min(len(coalitions), _MAX_VALUES // (num_points * sections.num_points)))
     padding = -len(coalitions) % size
     parts = split_rows(jnp.asarray(coalitions), size), jnp.pad(weights, (0, padding)).reshape(-1, size)

@@ -171,6 +171,7 @@ class CausalEffect:
         of_treatment = _draw_shares(keys[0], share_of_treatment, "share_of_treatment", shape)
         of_outcome = _draw_shares(keys[1], share_of_outcome, "share_of_outcome", shape)
         sign = np.where(np.asarray(jax.random.bernoulli(keys[2], shape=shape)), 1.0, -1.0)
+        # Cinelli and Hazlett, equation 14: the bias of the slope of a linear regression, of either sign.
         center, treatment_sd, outcome_sd = self.scale
         slope = sign * outcome_sd / treatment_sd * np.sqrt(of_outcome * of_treatment / (1 - of_treatment))
         shift = slope[..., None] * (self.dataset["treatment_code"].to_numpy() - center)

@@ -244,14 +244,14 @@ def _fit(
     n, center = y.shape[0], jnp.mean(y)
     values, vectors = jnp.linalg.eigh(embedding.input_kernel.gram(embedding.inputs))
     values = jnp.maximum(values, 0.0)
-    half = (vectors * jnp.sqrt(values / (values + n * embedding.regularization))[None]) @ vectors.T
+    half = (vectors * jnp.sqrt(values / (values + n * embedding.regularization))[None]) @ vectors.T  # S^1/2
     gram = embedding.kernel.gram(embedding.points)
     spectrum, rotation = jnp.linalg.eigh(half @ gram @ half)
     spectrum, basis = jnp.maximum(spectrum, 0.0), half @ rotation
     targets = basis.T @ (y - center)
 
     def coefficients(ridge: Array) -> Array:
-        return basis @ (targets / (spectrum + ridge))
+        return basis @ (targets / (spectrum + ridge))  # S^1/2 (S^1/2 K S^1/2 + n xi I)^-1 S^1/2 (y - m)
 
     def residual_variance(ridge: Array) -> Array:
         return jnp.mean((y - center - gram @ coefficients(ridge)) ** 2)
@@ -261,14 +261,14 @@ def _fit(
         return jnp.sum(((y - center - shrunk @ targets) / (1 - jnp.sum(shrunk * basis, axis=1))) ** 2)
 
     variances = jnp.diagonal(gram)
-    amplitudes = jax.lax.map(residual_variance, n * grid) / (n * grid)
+    amplitudes = jax.lax.map(residual_variance, n * grid) / (n * grid)  # sigma^2 / (n xi), of the prior
     credible = jnp.mean(variances) * amplitudes <= _CREDIBLE * jnp.var(y)
     varies = jnp.ptp(variances) > 1e-6 * jnp.max(variances)  # the variance depends on the place of zero
     best = grid[jnp.argmin(jnp.where(credible | varies, jax.lax.map(left_out, n * grid), jnp.inf))]
     noise_variance = residual_variance(n * best)
     amplitude = noise_variance / (n * best)
     mean = RKHSFunction(amplitude * embedding.kernel, embedding.points, coefficients(n * best) / amplitude, center)
-    root = basis / jnp.sqrt(amplitude * (spectrum + n * best))[None]
+    root = basis / jnp.sqrt(amplitude * (spectrum + n * best))[None]  # a tau + sigma^2, as sigma^2 = a n xi
     return GPPosterior(mean, root), noise_variance, best
 
 
@@ -283,9 +283,11 @@ def _averaged(posterior: GPPosterior, x: Float[Array, "p d"], covariates: Float[
     def prior(first: Array, second: Array) -> Array:
         return jnp.mean(posterior.mean.kernel(rows(first), rows(second)))
 
+    # Averages before products: the covariance of averages needs p means of whitened sections, not p n.
     def sections(point: Array) -> tuple[Array, Array]:
         return jnp.mean(posterior.mean(rows(point))), jnp.mean(posterior.whitened(rows(point)), axis=0)
 
     mean, whitened = jax.lax.map(sections, x)
+    # One pair of treatments at a time, since the kernel values of all pairs are (p n)^2 numbers.
     before = jax.lax.map(lambda first: jax.lax.map(lambda second: prior(first, second), x), x)
     return InstrumentalMean(mean, before - whitened @ whitened.T)

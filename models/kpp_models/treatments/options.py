@@ -39,6 +39,7 @@ class EffectOptions:
     def weights(self, rng_key: RngKey, shape: tuple[int, ...], mask: Bool[np.ndarray, " n"]) -> jax.Array:
         r"""Return weights of rows that sum to 1: Dirichlet(1, ..., 1) on the rows of the subgroup, or equal ones."""
         shape = (*shape, len(mask))
+        # Independent exponentials over their sum are Dirichlet(1, ..., 1), also within a subgroup.
         numbers = jax.random.exponential(rng_key, shape) if self.bootstrap else jnp.ones(shape)
         numbers = jnp.where(jnp.asarray(mask), numbers, 0.0)
         return numbers / jnp.sum(numbers, axis=-1, keepdims=True)

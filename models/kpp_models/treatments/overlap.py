@@ -29,6 +29,7 @@ class Assignment:
         columns = [np.zeros((len(self.covariates), 0))]
         for column, name in zip(self.covariates.T, self.schema.feature_names if self.schema else (), strict=True):
             if self.schema is not None and name in self.schema.categories:
+                # Without the first level: all indicators add up to 1, which the intercept has already.
                 columns.append((column[:, None] == np.unique(column)[None, 1:]).astype(float))
             else:
                 columns.append(((column - column.mean()) / (column.std() or 1.0))[:, None])
@@ -53,7 +54,7 @@ class Assignment:
         """Return the effective sample size at each value of the treatment; see `effective_rows`."""
         weights = self._number_weights(values) if self.is_number else self._category_weights(values)
         total, squares = weights.sum(axis=1), (weights**2).sum(axis=1)
-        return np.where(squares > 0.0, total**2 / np.where(squares > 0.0, squares, 1.0), 0.0)
+        return np.where(squares > 0.0, total**2 / np.where(squares > 0.0, squares, 1.0), 0.0)  # Kish 1965
 
     def _category_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
         from sklearn.linear_model import LogisticRegression
@@ -68,7 +69,7 @@ class Assignment:
         return (self.treatment[None] == values[:, None]) / np.maximum(chances, _LEAST)
 
     def _number_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
-        bandwidth = 1.06 * self.treatment.std() * len(self.treatment) ** -0.2
+        bandwidth = 1.06 * self.treatment.std() * len(self.treatment) ** -0.2  # Silverman 1986, equation 3.28
         near = np.exp(-0.5 * ((self.treatment[None] - values[:, None]) / bandwidth) ** 2)
         density = np.exp(-0.5 * ((values[:, None] - self.fitted[None]) / self.residual_scale) ** 2)
         return near / np.maximum(density, _LEAST)

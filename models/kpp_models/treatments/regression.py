@@ -70,7 +70,7 @@ class EffectRegression:
             draws, expected = average_responses(
                 rng_key, self.posterior, self.likelihood, rows, index, jnp.asarray(scaled), weights, grid
             )
-            variances = jnp.square(draws - expected)
+            variances = jnp.square(draws - expected)  # of one draw each; their mean over draws is unbiased
         return _joined(draws), np.asarray(expected), np.asarray(variances).mean((0, 1, 2))
 
     def slopes(self, rng_key: RngKey, weights: jax.Array) -> Float[np.ndarray, "c sb"]:
@@ -185,6 +185,7 @@ def _kernel(schema: Schema, variance: float) -> AbstractKernel:
     The second is an effect that all rows share. Without it the effect in rows without overlap would tend to 0. The
     third keeps apart the slopes of columns that are correlated.
     """
+    # A sum of three kernels, each with a variance of its own, so that data may do without any of them.
     joint = default_kernel(schema, variance=variance)
     if schema.num_features == 1:
         return joint

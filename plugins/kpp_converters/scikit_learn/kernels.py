@@ -49,7 +49,7 @@ def convert_metric(name: str, num_features: int, *, gamma: float | None, degree:
     if gamma == 0.0:
         return Constant(1.0)
     if name == "rbf":
-        return RBF(lengthscale=math.sqrt(0.5 / gamma))
+        return RBF(lengthscale=math.sqrt(0.5 / gamma))  # exp(-gamma r^2) = exp(-r^2 / (2 l^2))
     return ProductKernel(tuple(Matern12(lengthscale=1.0 / gamma) for _ in range(num_features)))
 
 
@@ -102,7 +102,7 @@ def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
 
 def _dot_product(kernel: Any, num_features: int) -> AbstractKernel:
     linear = linear_kernel(num_features)
-    return Sum((linear, Constant(kernel.sigma_0**2))) if kernel.sigma_0 else linear
+    return Sum((linear, Constant(kernel.sigma_0**2))) if kernel.sigma_0 else linear  # x^T x' + s^2
 
 
 def _sum(kernel: Any, num_features: int) -> AbstractKernel | None:
@@ -138,7 +138,7 @@ def _polynomial(gamma: float, degree: Any, offset: Any) -> AbstractKernel:
         raise ValueError(
             f"a polynomial kernel needs `gamma` above 0 and `coef0` of at least 0, got {gamma} and {offset}"
         )
-    return Polynomial(degree=int(degree), lengthscale=1.0 / math.sqrt(gamma), offset=offset)
+    return Polynomial(degree=int(degree), lengthscale=1.0 / math.sqrt(gamma), offset=offset)  # gamma = 1 / l^2
 
 
 _RULES: dict[str, Callable[[Any, int], AbstractKernel | None]] = {

@@ -53,7 +53,7 @@ def through_nystroem(function: RKHSFunction, nystroem: Any) -> RKHSFunction:
     :math:`N^\top w` on Z. Its kernel is that of `linear_kernel`, and Nystroem's has a name.
     """
     landmarks, weights = as_dense(nystroem.components_), function.points.T @ function.coefficients
-    coefficients: ArrayLike = np.asarray(nystroem.normalization_).T @ np.asarray(weights)
+    coefficients: ArrayLike = np.asarray(nystroem.normalization_).T @ np.asarray(weights)  # N^T w
     return RKHSFunction(_kernel_of(nystroem, landmarks.shape[1]), landmarks, coefficients, function.intercept)
 
 

@@ -24,7 +24,7 @@ def center_and_scale(scaler: Any) -> tuple[Float[np.ndarray, "..."], Float[np.nd
     elif name == "MaxAbsScaler":
         center, scale = None, scaler.scale_
     elif name == "MinMaxScaler" and not scaler.clip:
-        center, scale = -scaler.min_ / scaler.scale_, 1.0 / scaler.scale_
+        center, scale = -scaler.min_ / scaler.scale_, 1.0 / scaler.scale_  # it maps x to x * scale_ + min_
     elif name == "FunctionTransformer" and scaler.func is None and scaler.inverse_func is None:
         center, scale = None, None
     else:

@@ -122,7 +122,7 @@ def _smallest(
 
     A row holds the sign of the margin at a start, the start, and the noise of the starts in the boxes.
     """
-    signs = rows[:, 0]
+    signs = rows[:, 0]  # one array of rows, because `through_jax` cuts one array into chunks
     starts, noise = jnp.split(rows[:, 1:], 2, axis=1)
 
     def is_open(state: tuple[Array, Array, Array]) -> Array:

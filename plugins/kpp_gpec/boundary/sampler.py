@@ -133,7 +133,7 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
         location, scale = points.mean(axis=0)[None], standard_deviations(points)[None]
         counted = CountedMargin(StandardizedMargin(margin, location, scale))
         brackets = self.search(_generator(rng_key), counted, (points - location) / scale)
-        kept = spread(brackets.midpoints, self.max_points, self.tolerance)
+        kept = spread(brackets.midpoints, self.max_points, self.tolerance)  # in standard units: no feature dominates
         return BoundarySample(
             points=jnp.asarray(brackets.midpoints[kept] * scale + location, jnp.result_type(float)),
             widths=jnp.asarray(brackets.widths[kept], jnp.result_type(float)),

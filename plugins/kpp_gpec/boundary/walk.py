@@ -49,7 +49,7 @@ def walk(
     for count in np.diff(np.linspace(0, num_proposals, num_rounds + 1).astype(int)).tolist():
         known = found.midpoints
         starts = known[np.resize(spread(known, min(count, _MAX_STARTS)), count)]
-        lengths = step * rng.uniform(size=(count, 1))
+        lengths = step * rng.uniform(size=(count, 1))  # the same for both, so that half are accepted in any dimension
         along, across = (lengths * _unit_vectors(rng, starts.shape) for _ in range(2))
         first, second = (np.clip(starts + along + side * across, low, high) for side in (1.0, -1.0))
         in_first, in_second = np.split(margin.is_inside(np.concatenate([first, second])), 2)

@@ -149,7 +149,7 @@ class WeightedExponentialGeodesic(AbstractBatchKernel):
         """Return logarithms of the weights up to a constant per row, so that the distance from the samples cancels."""
         center = jax.lax.stop_gradient(jnp.mean(self.points, axis=0, keepdims=True))
         samples, x = self.points - center, x - center
-        products = jnp.matmul(x, samples.T, precision=jax.lax.Precision.HIGHEST)
+        products = jnp.matmul(x, samples.T, precision=jax.lax.Precision.HIGHEST)  # -|x - m|^2 without |x|^2, below
         return scalar(self.concentration, "concentration") * (2 * products - jnp.sum(samples**2, axis=1)[None, :])
 
     def _weights(self, x: Float[Array, "n d"]) -> Float[Array, "n L"]:

@@ -212,6 +212,7 @@ def _at(boundary: WeightedExponentialGeodesic | None, parameters: Mapping[str, A
 def _by_rule(points: np.ndarray) -> dict[str, np.ndarray]:
     """Return the parameters by the rule, where d is the sum of the points' variances: 1 per standardized feature."""
     total = float(np.var(points, axis=0).sum()) or 1.0
+    # 3 sqrt(2 / d), 30 * 2 / d and 4 sqrt(d / 2), where the total variance stands for d.
     sizes = {"decay": (18.0 / total) ** 0.5, "concentration": 60.0 / total, "lengthscale": (8.0 * total) ** 0.5}
     return {name: np.asarray(size) for name, size in sizes.items()}
 

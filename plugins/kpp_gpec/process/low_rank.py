@@ -118,7 +118,7 @@ class LowRankMultitaskProcess(AbstractExplanationProcess):
 
 def _precisions(features: Nystrom, phi: Array, points: Array, noise: Array, root: Array) -> Float[Array, "N D"]:
     r"""Return :math:`\Lambda^{-1}`, of noise and remainders."""
-    left = jnp.maximum(features.kernel.diagonal(points) - jnp.sum(phi**2, axis=1), 0.0)
+    left = jnp.maximum(features.kernel.diagonal(points) - jnp.sum(phi**2, axis=1), 0.0)  # of FITC
     return 1 / (noise + left[:, None] * jnp.sum(root**2, axis=1)[None, :])
 
 

@@ -140,7 +140,7 @@ def estimate_correlations(values: Float[AnyArray, "N D"]) -> Float[np.ndarray, "
     values = np.asarray(values, dtype=float)
     lengths = np.linalg.norm(values, axis=0)
     scaled = values / np.where(lengths > 0, lengths, 1.0)
-    correlations = (1.0 - _SHRINKAGE) * scaled.T @ scaled
+    correlations = (1.0 - _SHRINKAGE) * scaled.T @ scaled  # around the prior mean 0, so not those of `np.corrcoef`
     np.fill_diagonal(correlations, 1.0)
     return correlations
 

@@ -132,8 +132,8 @@ def _in_whole_bags(own: Array, same: Array, taken: Array, sizes: Array) -> Float
     """Correct the weight of pairs of equal points, with mean value `same`, in means over sampled pairs."""
     share = 1.0 / taken.astype(own.dtype)
     among = jnp.maximum(1.0 - share, 0.5)  # 0 only for bags of one point, which need no correction
-    different = (own - same * share) / among
-    return jnp.where(taken == sizes, own, (1.0 - 1.0 / sizes) * different + same / sizes)
+    different = (own - same * share) / among  # own = (1 - 1/m) different + same / m
+    return jnp.where(taken == sizes, own, (1.0 - 1.0 / sizes) * different + same / sizes)  # and back, with n for m
 
 
 def check_gram(settings: BagGram) -> None:

@@ -69,6 +69,7 @@ class AggregatePrior(NamedTuple):
     def unexplained(self, at: Aggregates) -> Float[Array, " M"]:
         """Return the variances of aggregates of f given the field at the inducing points."""
         assert at.low_rank is not None  # only called with inducing points
+        # diag A^T (G - B^T K_ww^-1 B) A
         return jnp.sum(at.weights * (self.gram @ at.weights), axis=0) - jnp.sum(at.low_rank**2, axis=0)
 
     def noise_variances(self, at: Aggregates) -> Float[Array, " M"]:
@@ -102,10 +103,10 @@ class AggregatePrior(NamedTuple):
         prior covariance less :math:`P(x)^\top P(x')`.
         """
         if self.basis is None:
-            return linalg.solve_lower(factor, at.weights.T).T
+            return linalg.solve_lower(factor, at.weights.T).T  # R = A L^-T
         assert at.low_rank is not None  # only called with a basis
         combinations = _solve_transposed(self.basis.factor, at.low_rank)
-        return linalg.solve_lower(factor, combinations.T).T
+        return linalg.solve_lower(factor, combinations.T).T  # R = L_w^-T (L_w^-1 B A) L^-T
 
 
 def inverse_root(factor: Float[Array, "w w"]) -> Float[Array, "w w"]:

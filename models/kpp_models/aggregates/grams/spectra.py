@@ -73,7 +73,7 @@ def fourier_gram(rng_key: Array, kernel: AbstractKernel, bags: Bags, num_frequen
 
 def _cosines_and_sines(points: Float[Array, "c d"], frequencies: Float[Array, "q d"]) -> Float[Array, "c 2*q"]:
     phases = points @ frequencies.T
-    return jnp.concatenate([jnp.cos(phases), jnp.sin(phases)], axis=1)
+    return jnp.concatenate([jnp.cos(phases), jnp.sin(phases)], axis=1)  # cos a cos b + sin a sin b
 
 
 def _parts(kernel: Sum | Product | ProductKernel) -> list[AbstractKernel]:

@@ -69,6 +69,7 @@ class GridBags:
             The means, (N,), NaN if the variable is missing at one of the bag's pixels.
         """
         values, inside = self.fine.values(array), self.cell >= 0
+        # A missing pixel is NaN, and so is the mean of its bag: a mean over fewer pixels is another quantity.
         sums = np.bincount(self.cell[inside], weights=values[inside], minlength=self.bags.num_bags)
         return sums / np.asarray(self.bags.sizes)
 
@@ -217,8 +218,8 @@ def _places(fine: xr.DataArray, coarse: xr.Dataset, dim: Hashable, edges: Number
     backwards = edges[0] > edges[-1]
     ordered = edges[::-1] if backwards else edges
     _refuse_other_longitudes(pixels, ordered, dim)
-    place = np.searchsorted(ordered, pixels, side="right") - 1
-    place = np.where(pixels == ordered[-1], len(centers) - 1, place)
+    place = np.searchsorted(ordered, pixels, side="right") - 1  # a pixel on an edge belongs to the cell above
+    place = np.where(pixels == ordered[-1], len(centers) - 1, place)  # the last cell holds both its edges
     inside = (place >= 0) & (place < len(centers))
     return np.where(inside, len(centers) - 1 - place if backwards else place, -1)
 

@@ -48,6 +48,7 @@ def collocate(fields: Mapping[str, object], like: object, *, method: str = "line
 
 def _interpolate(field: xr.DataArray, grid: dict[str, xr.DataArray], method: Any) -> xr.DataArray:
     west = float(grid["lon"].min())
+    # Now the longitudes of both grids begin at the same meridian, whether they ran from -180 or from 0.
     field = field.assign_coords(lon=(field["lon"] - west) % _TURN + west).sortby(["lat", "lon"])
     field = _extend(_extend(field, "lat"), "lon")
     found = field.interp(lat=grid["lat"].values, lon=grid["lon"].values, method=method)

@@ -138,7 +138,7 @@ class GridPoints:
     def standardize(self) -> GridPoints:
         """Return the points with columns of mean 0 and standard deviation 1; a constant column is only centered."""
         center, scale = self.points.mean(axis=0), self.points.std(axis=0)
-        scale = np.where(scale > 1e-12 * np.abs(center), scale, 1.0)
+        scale = np.where(scale > 1e-12 * np.abs(center), scale, 1.0)  # less is the rounding error of a constant
         points = (self.points - center) / scale
         return dataclasses.replace(
             self, points=points, center=self.center + self.scale * center, scale=self.scale * scale

@@ -97,5 +97,5 @@ class ConditionalMeanOperator(NamedTuple):
         rows = sizes if self.estimator == "exact" else jnp.ones_like(sizes)
         total = jnp.where(self.source[:, None] == self.source[None, :], rows[None, :], 0.0).sum(axis=1)
         gram = self.kernel(self._bag_places, self._bag_places)
-        regularized = linalg.add_diagonal(gram, self.regularization * total / rows)
+        regularized = linalg.add_diagonal(gram, self.regularization * total / rows)  # lambda n / n_j, or lambda N
         return linalg.cholesky(regularized, what="the regularized kernel matrix of `covariates`")

@@ -91,6 +91,7 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
             plain: Any = Probabilities(self.estimator_, self.classes_)
             baselines = fit_baselines(plan.statements, rows.table, indicators, plan.baseline, y)
         else:
+            # A probability of 0 has no logarithm: half a row of n is less than any share that the data can show.
             plain = LogProbabilities(Probabilities(self.estimator_, self.classes_), 0.5 / len(rows))
             table, values = plan.evaluate(plain, rows, further)
             baselines = fit_baselines(plan.statements, table, values, plan.conditional)
@@ -131,6 +132,7 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
     def _clipped_share(self, rows: Rows, further: Rows) -> float:
         if self.projection_ is None or self.scale == "latent":
             return 0.0
+        # Probabilities of 0 may be projected to rounding errors below 0, which need no warning.
         negative = [(self._function(part) < -1e-12).any(axis=1) for part in (rows, further) if len(part)]
         share = float(np.concatenate(negative).mean())
         if share > LARGE_SHARE:

@@ -48,15 +48,15 @@ def cross_fitted_gain(
     ):
         function = fit(rows.without(fold), np.delete(y, fold), further.without(further_fold))
         excess, taken, start = _at(function, rows.take(fold))
-        of_all[0][fold] = 2 * excess * taken - taken**2
-        of_labelled[fold] = 2 * (y[fold] - start) * taken
+        of_all[0][fold] = 2 * excess * taken - taken**2  # 2 (h - f_0) e - e^2
+        of_labelled[fold] = 2 * (y[fold] - start) * taken  # 2 (Y - f_0) e, of mean 0 for the true f_0
         if len(further_fold):
             excess, taken, _ = _at(function, further.take(further_fold))
             of_all[1][further_fold] = 2 * excess * taken - taken**2
     total = len(rows) + len(further)
     gain = float(np.concatenate(of_all).mean() - of_labelled.mean())
     influence = of_all[0] / total - of_labelled / len(rows)
-    variance = len(rows) * influence.var(ddof=1)
+    variance = len(rows) * influence.var(ddof=1)  # of a sum over independent rows
     if len(further) > 1:
         variance += len(further) * of_all[1].var(ddof=1) / total**2
     error = float(np.sqrt(variance))

@@ -221,6 +221,7 @@ def _additive(statements: Sequence[Statement], condition: Sequence[int], scale: 
 
 def _baseline(kernel: RBF, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Return the kernel of the regression on the given columns, and its regularization by leave-one-out error."""
+    # `KernelRidge` has no intercept, while the baseline of `ColliderRidge` is around the mean of y.
     chosen = KernelRidge(kernel, 1.0).select(x, y - y.mean(), grid={"regularization": GRID}).chosen
     return {"baseline_kernel": kernel, "baseline_regularization": chosen["regularization"]}
 

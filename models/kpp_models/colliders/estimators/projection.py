@@ -152,7 +152,7 @@ def _in_turn(
         num_cycles += 1
         before = corrections.sum(axis=0)
         for s, condition in enumerate(conditions):
-            others = corrections.sum(axis=0) - corrections[s]
+            others = corrections.sum(axis=0) - corrections[s]  # backfitting: those of this cycle where there are any
             fitted[s] = fit_columns(regression, condition, values - others - offsets[s])
             corrections[s] = predict_columns(fitted[s], condition)
         moved = np.sqrt(np.mean((corrections.sum(axis=0) - before) ** 2, axis=0)) / scale

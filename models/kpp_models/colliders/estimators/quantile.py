@@ -76,6 +76,7 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
         _check_levels(self.levels)
         count(self.num_thresholds, "num_thresholds")
         rows, y = read_targets(self, X, y)
+        # The test compares means: those of ranks exist for heavy tails too, and see shifts of any quantile.
         plan, further = self._plan(rows, rankdata(y)[:, None], X_unlabelled)
         probabilities = np.arange(1, self.num_thresholds + 1) / self.num_thresholds
         self.thresholds_ = np.unique(np.quantile(y, probabilities, method="inverted_cdf"))

@@ -123,7 +123,7 @@ def additive_regression(regression: Regressor, groups: Sequence[tuple[int, ...]]
 def fit_columns(regression: Regressor, x: object, targets: Float[np.ndarray, "n q"]) -> Regressor:
     """Return a copy of a regression, fitted to q targets at once."""
     regression = clone(regression)
-    if targets.shape[1] == 1:
+    if targets.shape[1] == 1:  # a column may get another treatment than a vector, or a warning
         return regression.fit(x, targets[:, 0])
     if not get_tags(regression).target_tags.multi_output:
         regression = MultiOutputRegressor(regression)

@@ -70,7 +70,7 @@ class BradleyTerry(BinaryClassifier, BaseEstimator):
         weight = read_weights(sample_weight, X)
         if self.penalty == 0:
             _refuse_unbounded(X, won, weight, num_items)
-        rows = np.repeat(np.arange(len(X)), 2)
+        rows = np.repeat(np.arange(len(X)), 2)  # of a design whose rows are e_a - e_b
         design = coo_array((np.tile([1.0, -1.0], len(X)), (rows, X.ravel())), shape=(len(X), num_items)).tocsr()
         self.strengths_ = fit_logistic(design, weight * won, weight * ~won, float(self.penalty))
         return self

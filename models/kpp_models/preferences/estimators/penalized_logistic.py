@@ -39,7 +39,7 @@ def fit_logistic(
         step = _solve(_hessian(design, curvature), gradient, penalty)
         sizes = 0.5 ** np.arange(20)
         present = objective(coefficients)
-        slack = 100 * np.finfo(float).eps * (1 + abs(present))
+        slack = 100 * np.finfo(float).eps * (1 + abs(present))  # rounding errors near the maximum must not halve steps
         size = next((size for size in sizes if objective(coefficients + size * step) >= present - slack), sizes[-1])
         coefficients = coefficients + size * step
         if np.abs(step).max() <= _TOLERANCE * (1 + np.abs(coefficients).max()):
@@ -59,4 +59,4 @@ def _hessian(design: Any, curvature: np.ndarray) -> Float[np.ndarray, "q q"]:
 def _solve(hessian: np.ndarray, gradient: np.ndarray, penalty: float) -> np.ndarray:
     if penalty > 0:
         return scipy.linalg.solve(hessian + penalty * np.eye(len(hessian)), gradient, assume_a="pos")
-    return scipy.linalg.lstsq(hessian, gradient)[0]
+    return scipy.linalg.lstsq(hessian, gradient)[0]  # singular: a constant added to all strengths changes nothing

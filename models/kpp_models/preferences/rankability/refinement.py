@@ -39,7 +39,7 @@ def refine(matrix: Float[np.ndarray, "n n"], labels: Int[np.ndarray, " n"]) -> I
 
 def _quality(sums: np.ndarray, members: np.ndarray) -> np.ndarray:
     """Return half of the explained part of each cluster, given the sums of each row over each cluster."""
-    return np.sum(sums**2 * members, axis=0) / np.maximum(members.sum(axis=0), 1)
+    return np.sum(sums**2 * members, axis=0) / np.maximum(members.sum(axis=0), 1)  # n_l sum f_i^2
 
 
 def _place(matrix: np.ndarray, labels: np.ndarray, members: np.ndarray, sums: np.ndarray, item: int) -> None:

@@ -107,7 +107,7 @@ class RankingGP(AbstractGPModel):
                 `x`.
         """
         model, options = choose_latent(self, options)
-        return super(RankingGP, model).fit(rng_key, x, y, **options)
+        return super(RankingGP, model).fit(rng_key, x, y, **options)  # `super()` would fit `self`
 
     def prepare(self, x: Any, y: Any = None) -> tuple[RankingGP, dict[str, Any], Schema]:
         warn_if_float32(type(self).__name__)

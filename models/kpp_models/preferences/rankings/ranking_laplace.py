@@ -83,7 +83,7 @@ def condition_on_rankings(kernel: AbstractKernel, items: Points, law: PlackettLu
     covariance = kernel.gram(items)
     mode = utility_mode(law, covariance)
     values, vectors = jnp.linalg.eigh(mode.curvature)
-    root = vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]
+    root = vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]  # W is singular: only differences count
     factor = linalg.cholesky(linalg.add_diagonal(root.T @ covariance @ root, 1.0), what="the matrix I + U^T K U")
 
     def whiten(sections: Array) -> Array:

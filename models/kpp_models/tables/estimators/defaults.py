@@ -57,7 +57,7 @@ def noise_prior(variance: float) -> dist.Distribution:
     It keeps away from 0: the density of targets without noise has no maximum under a prior that does not. v is the
     variance of the targets.
     """
-    return dist.InverseGamma(0.5, 0.0227 * variance)
+    return dist.InverseGamma(0.5, 0.0227 * variance)  # v / 10 times 0.227, the median of Gamma(1/2, 1)
 
 
 def mean_prior(y: Float[np.ndarray, " n"], variance: float) -> dist.Distribution:
@@ -72,4 +72,4 @@ def _kernel(points: Points, schema: Schema, *, priors: bool, variance: float) ->
 
 
 def _scales(points: Points) -> Float[np.ndarray, " d"]:
-    return np.asarray(median_heuristic(points)) * points.shape[1] ** 0.5
+    return np.asarray(median_heuristic(points)) * points.shape[1] ** 0.5  # squared distances grow with d

@@ -74,7 +74,7 @@ class FittedEstimator(KernelEstimator):
     def _predicted(self, X: Any) -> xr.Dataset:
         """Return what `kpp.Fit.predict` predicts at rows, for each draw."""
         points = self._points(X)
-        return self.fit_.predict(pad_rows(points)).isel(instance=slice(len(points)))
+        return self.fit_.predict(pad_rows(points)).isel(instance=slice(len(points)))  # `pad_rows`: few shapes
 
 
 class FunctionEstimator(FittedEstimator):

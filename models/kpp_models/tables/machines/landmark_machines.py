@@ -32,7 +32,7 @@ from kpp_models.tables.machines.row_blocks import RowBlocks, read_rows_and_targe
 
 _BLOCK_ENTRIES = 2**22  # the largest number of kernel values of a block: 32 MB
 _SAMPLE = 20_000  # k-means uses so many rows
-_MAX_NEWTON = 30
+_MAX_NEWTON = 30  # steps, each of which reads all rows; convergence is quadratic near the minimum
 # By precision: the tolerance of the last change of the log-odds, and the rounding error of the objective.
 _TOLERANCES = {"float64": (1e-6, 1e-12), "float32": (1e-3, 1e-6)}
 
@@ -82,6 +82,7 @@ class _Rows(NamedTuple):
         kernel, landmarks, shift = _cast((kernel, self.landmarks, shift), self.precision)
         with progress_bar(-(-self.table.num_rows // self.size), label, show=progress) as bar:
             for start, (x, y) in self.table.blocks():
+                # The last block is filled up with zeros of weight 0: blocks of one shape share one compiled program.
                 fitted = np.zeros(self.size)
                 fitted[: len(x)] = ~np.isin(np.arange(start, start + len(x)), self.held_out, assume_unique=True)
                 points, targets = np.zeros((self.size, x.shape[1]), self.precision), np.zeros(self.size)
@@ -258,7 +259,7 @@ class AbstractLandmarkMachine(AbstractModule):
     ) -> LandmarkFit:
         """Return the fit with the lowest score."""
         best = min(scores, key=scores.__getitem__)
-        scores = dict.fromkeys(self.regularization, np.inf) | scores
+        scores = dict.fromkeys(self.regularization, np.inf) | scores  # values after the first failure were not tried
         error = None if errors is None else errors[best]
         return LandmarkFit(functions[best], best, scores, error, rows.table.num_rows, rows.table.feature_names)
 
@@ -437,9 +438,10 @@ def _working(
     sections: Float[Array, "m b"], labels: Float[Array, " b"], coefficients: Float[Array, " m"], intercept: Array
 ) -> tuple[Array, Array, Array]:
     """Return the weights and targets of the least squares of a step of Newton's method, and the losses."""
+    # Newton's step is a least squares fit to working targets (iteratively reweighted least squares).
     odds = coefficients @ sections + intercept
     probability = jax.nn.sigmoid(odds)
-    weights = jnp.maximum(probability * (1 - probability), 1e-12)
+    weights = jnp.maximum(probability * (1 - probability), 1e-12)  # a certain row would divide by 0
     return weights, odds + (labels - probability) / weights, jax.nn.softplus(odds) - labels * odds
 
 

@@ -104,6 +104,7 @@ class Whiteners:
 
     def _variance_of_rounding(self, nugget: float) -> float:
         r"""Return the largest variance of a feature by rounding, :math:`\epsilon^2/12 \cdot \overline{k^2} \|R\|^2`."""
+        # A rounding error is uniform on an interval of the length eps k, so its variance is (eps k)^2 / 12.
         variance = float(jnp.finfo(self.precision).eps) ** 2 / 12 * float(jnp.mean(self.gram**2))
         return variance / (self._least + nugget * float(jnp.mean(jnp.diagonal(self.gram))))
 
@@ -141,11 +142,11 @@ class LandmarkSystem(NamedTuple):
         """Return the system of some sums."""
         total, first, second = statistics.totals
         mean, target = whitener @ statistics.sections / total, first / total
-        centered = whitener @ statistics.products() @ whitener.T - total * jnp.outer(mean, mean)
-        values, vectors = jnp.linalg.eigh((centered + centered.T) / 2)
+        centered = whitener @ statistics.products() @ whitener.T - total * jnp.outer(mean, mean)  # with an intercept
+        values, vectors = jnp.linalg.eigh((centered + centered.T) / 2)  # one decomposition for all ridges
         moments = vectors.T @ (whitener @ statistics.moments - total * target * mean)
         square, rounding = second - total * target**2, max(0.0, -float(values[0]))
-        mean = mean + whitener @ shift
+        mean = mean + whitener @ shift  # sums are of shifted sections, predictions of whole ones
         return cls(whitener, jnp.maximum(values, 0.0), vectors, moments, mean, target, square, rounding)
 
     def solve(self, ridge: Float[Array, ""] | float) -> tuple[Float[Array, " m"], Float[Array, ""]]:
@@ -163,6 +164,7 @@ class LandmarkSystem(NamedTuple):
 
         The scale :math:`\sigma^2` has its best value, so that the evidence depends on the ratio :math:`\rho` only.
         """
+        # The best scale is the mean of the quadratic form, which then is n in the density.
         explained = jnp.sum(self.moments**2 / (self.values + ridge))
         scale = (self.square - explained) / num_rows
         log_determinant = jnp.sum(jnp.log1p(self.values / ridge))

@@ -126,7 +126,7 @@ class KernelLogistic(AbstractModel):
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         """Return the fitted log-odds, a function of the RKHS."""
         x = data["x"]
-        coefficients = self._process(x, data["y"]).coefficients
+        coefficients = self._process(x, data["y"]).coefficients  # those of k / (n lambda), hence the division
         return RKHSFunction(self.kernel, x, coefficients / (x.shape[0] * self.regularization))
 
     def _process(self, x: Array, y: Array) -> ConditionedGP | FeatureGP:
@@ -134,7 +134,7 @@ class KernelLogistic(AbstractModel):
         return condition(self._scaled(x), x, BernoulliLikelihood(y))
 
     def _scaled(self, x: Array) -> AbstractKernel:
-        return self.kernel * (1.0 / (x.shape[0] * self.regularization))
+        return self.kernel * (1.0 / (x.shape[0] * self.regularization))  # n lambda |f|^2 is f^T (K / (n lambda))^-1 f
 
 
 def _loo_log_loss(model: KernelLogistic, data: Mapping[str, Any]) -> Float[Array, ""]:

@@ -117,14 +117,14 @@ class KernelRidge(AbstractLeastSquares):
 
     def loo_residuals(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the leave-one-out residuals: each target minus the fit to all the others, of shape (n,)."""
-        return self._system(x).leave_one_out(y)
+        return self._system(x).leave_one_out(y)  # R&W equation 5.12: alpha_i / [(K + n lambda I)^-1]_ii
 
     def prepare(self, x: object, y: object) -> tuple[KernelRidge, dict[str, Any], Schema]:
         return read_data(self, x, y, as_targets, by_features=True)
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None) -> None:
         """The NumPyro model: Gaussian-process regression, whose posterior mean is the fit; it has no latent site."""
-        gp_regression(x, y, self.kernel, x.shape[0] * self.regularization)
+        gp_regression(x, y, self.kernel, x.shape[0] * self.regularization)  # R&W 6.2: its mean is (K + n lambda I)^-1 y
 
     def held_out_residuals(self, data: Data) -> Float[Array, " n"]:
         return self.loo_residuals(data["x"], data["y"])

@@ -38,7 +38,7 @@ class RowBlocks:
         """
         start = self.first
         for x, y in self.read():
-            refuse_masked(x, "x")
+            refuse_masked(x, "x")  # `np.asarray` would lose the mask
             refuse_masked(y, "y")
             points, targets = np.asarray(x), np.asarray(y)
             _check_finite(points, "x", self.feature_names, start)

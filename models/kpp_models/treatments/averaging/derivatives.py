@@ -63,7 +63,7 @@ def average_response_derivatives(
         values, slopes = both[:, : len(rows)], both[:, len(rows) :]
 
         def of_one(pair: tuple[Array, Array]) -> Array:
-            return jax.jvp(lambda f: mean_response(known, f), (pair[0],), (pair[1],))[1]
+            return jax.jvp(lambda f: mean_response(known, f), (pair[0],), (pair[1],))[1]  # h'(f) df/dt
 
         return jnp.sum(loads * jax.lax.map(of_one, (values, slopes)), axis=-1)
 

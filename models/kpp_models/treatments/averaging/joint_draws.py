@@ -44,7 +44,7 @@ def make_grid(points: Any, rows: Float[np.ndarray, "n d"], column: int, values: 
         return None
     every = np.concatenate([rows, np.asarray(points)])
     different, positions = np.unique(np.concatenate([values, every[len(rows) :, column]]), return_inverse=True)
-    every[:, column] = 0.0
+    every[:, column] = 0.0  # rows that differ only in the treatment count once
     others, places = np.unique(every, axis=0, return_inverse=True)
     parts = (
         different,
@@ -74,10 +74,10 @@ def draw_over_grid(
         return _draw_by_covariance(rng_key, posterior, at_settings(rows, column, values), num_draws)
     prior_key, noise_key = jax.random.split(rng_key)
     prior = _draw_prior(prior_key, posterior.mean.kernel, grid, column, num_draws)
-    projected = prior[:, grid.point_values, grid.point_rows] @ posterior.root
+    projected = prior[:, grid.point_values, grid.point_rows] @ posterior.root  # R^T f(X) of v
     gram = posterior.mean.kernel.gram(posterior.mean.points)
     explained = jnp.eye(posterior.root.shape[1]) - posterior.root.T @ gram @ posterior.root
-    noise = jax.random.normal(noise_key, projected.shape, projected.dtype) @ root(explained).T
+    noise = jax.random.normal(noise_key, projected.shape, projected.dtype) @ root(explained).T  # S xi of v
 
     def at_value(value: Array, setting: Array) -> Array:
         points = rows.at[:, column].set(value)
@@ -135,5 +135,5 @@ def _draw_by_covariance(
 
 def root(matrix: Float[Array, "*batch r r"]) -> Float[Array, "*batch r r"]:
     """Return roots of positive semi-definite matrices; rounding errors below 0 count as 0."""
-    values, vectors = jnp.linalg.eigh((matrix + jnp.swapaxes(matrix, -1, -2)) / 2)
+    values, vectors = jnp.linalg.eigh((matrix + jnp.swapaxes(matrix, -1, -2)) / 2)  # Cholesky fails if singular
     return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[..., None, :]

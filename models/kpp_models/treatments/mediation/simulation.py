@@ -94,6 +94,7 @@ def mean_outcomes(
             designs = [_design(question, scale, node, settings[place], values[place], len(rows)) for place in distinct]
             posterior, likelihood = draws[node]
             latent = _draw_function(latent_key, posterior, jnp.concatenate(designs)).reshape(len(distinct), -1)
+            # One draw of the noise for all settings: it cancels in differences where the function does.
             answer = _expectation if node == question.outcome else _observation(noise_key, len(rows))
             for place, setting in enumerate(settings):
                 found = answer(likelihood, latent[distinct.index(laws.index(laws[place]))])
@@ -153,7 +154,7 @@ def _observation(rng_key: RngKey, num_rows: int) -> Callable[[AbstractPointwiseL
     """Return a function from latent values to observations, whose noise has spread-out quantiles over the rows."""
     order_key, place_key = jax.random.split(rng_key)
     order = jax.random.permutation(order_key, num_rows)
-    quantiles = (order + jax.random.uniform(place_key, (num_rows,))) / num_rows
+    quantiles = (order + jax.random.uniform(place_key, (num_rows,))) / num_rows  # one in each of n strata
 
     def observe(likelihood: AbstractPointwiseLikelihood, latent: Array) -> Array:
         if isinstance(likelihood, GaussianLikelihood):
