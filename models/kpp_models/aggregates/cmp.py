@@ -15,6 +15,7 @@ from kpp.data.bags import Bags
 from kpp.data.tables import Schema
 from kpp.foundation.validation import is_concrete, one_of
 from kpp.gp import scalar_field
+from kpp.gp.toolkit import mean_field
 from kpp.kernels import RBF, AbstractKernel, check_non_negative
 from kpp.kernels.toolkit import check_positive, point_rows
 from kpp.typing import Leaf, RngKey
@@ -22,7 +23,7 @@ from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import Sources, Targets, bags_of, num_sources
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.operators.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places
-from kpp_models.aggregates.preparation import example_bags, fitted_kernel, mean_field, numbers_field
+from kpp_models.aggregates.preparation import example_bags, fitted_kernel, numbers_field
 
 
 class CMP(AbstractAggregateModel):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from kpp.data.bags import Bags
 from kpp.foundation.validation import as_finite_array, is_concrete
 from kpp.gp import scalar_field
-from kpp.gp.toolkit import check_kernel_fits
+from kpp.gp.toolkit import check_kernel_fits, mean_field
 from kpp.kernels import AbstractKernel, resolve_features
 from kpp.kernels.toolkit import point_rows
 from kpp.priors import is_prior, leaf_shape
@@ -27,26 +27,12 @@ def numbers_field(name: str, **options: Any) -> Any:
     return eqx.field(converter=functools.partial(_as_numbers, name=name), **options)
 
 
-def mean_field(**options: Any) -> Any:
-    """Return an Equinox field that holds a prior mean: a number, a prior, or a callable module."""
-    return eqx.field(converter=_as_mean, **options)
-
-
 def _as_numbers(value: Leaf, name: str) -> Leaf:
     if is_prior(value):
         return value
     array = as_finite_array(value, name)
     if array.ndim > 1:
         raise ValueError(f"`{name}` must be one number, or one per source, got an array of shape {array.shape}")
-    return array
-
-
-def _as_mean(value: Leaf) -> Any:
-    if is_prior(value) or callable(value):
-        return value
-    array = as_finite_array(value, "mean")
-    if array.ndim > 0:
-        raise ValueError(f"`mean` must be one number, a prior, or a callable module, got shape {array.shape}")
     return array
 
 
