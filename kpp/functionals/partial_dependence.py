@@ -58,11 +58,9 @@ class PartialDependence(AbstractFunctional):
 
     @property
     def num_values(self) -> int:
-        """The number of values of the columns."""
         return self.values.shape[0]
 
     def apply(self, function: PointFunction) -> Float[Array, "p *outputs"]:
-        """Return the means of a function."""
         if not (isinstance(function, RKHSFunction) and eqx.is_array(function.points)):
             return self._mean(function)
         sections = self._sections(function.kernel, function.points)
@@ -72,7 +70,6 @@ class PartialDependence(AbstractFunctional):
     def moments(
         self, mean: RKHSFunction, root: Float[Array, "n r"]
     ) -> tuple[Float[Array, " p"], Float[Array, "p r"], Float[Array, "p p"]]:
-        """Return the parts of the law; where the rows are the points of the mean, they share one kernel matrix."""
         kernel = mean.kernel
         if self.rows is mean.points and isinstance(kernel, AbstractProductKernel):
             others = self._others(kernel, self.rows)
@@ -107,7 +104,6 @@ class PartialDependence(AbstractFunctional):
         return jnp.sum(jnp.stack(parts), axis=0)
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
-        """Return the means of the kernel's sections."""
         return lambda x: self._sections(kernel, x).T
 
     def _sections(self, kernel: AbstractKernel, points: Points) -> Float[Array, "p n"]:

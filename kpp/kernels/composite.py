@@ -49,13 +49,11 @@ class Sum(AbstractComposite):
         return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the features of all kernels side by side, if all have finitely many."""
         found = [kernel.finite_features(x) for kernel in self.kernels]
         known = [features for features in found if features is not None]
         return jnp.concatenate(known, axis=1) if len(known) == len(found) else None
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Return the terms of all kernels."""
         return tuple(term for kernel in self.kernels for term in kernel.product_terms())
 
     @classmethod
@@ -84,11 +82,9 @@ class Product(AbstractComposite):
         return _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the products of a feature of each kernel, if all have finitely many."""
         return features_of_product(self.kernels, itertools.repeat(x, len(self.kernels)))
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Multiply out: one term for each choice of a term of every kernel."""
         choices = itertools.product(*(kernel.product_terms() for kernel in self.kernels))
         return tuple(choice[0] if len(choice) == 1 else ProductTerm(choice) for choice in choices)
 
@@ -137,7 +133,6 @@ class Scaled(AbstractComposite):
         return None if features is None else jnp.sqrt(self._variance()) * features
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Return the terms of the kernel, scaled."""
         return tuple(ProductTerm((term,), self.variance) for term in self.kernel.product_terms())
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
@@ -145,7 +140,6 @@ class Scaled(AbstractComposite):
         return self._variance() * scale, kernel
 
     def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
-        """Unfold the kernel and scale what it becomes."""
         kernel, points, coefficients = self.kernel.unfold(points, coefficients)
         return (self if kernel is self.kernel else Scaled(kernel, self.variance)), points, coefficients
 
@@ -186,7 +180,6 @@ class ProductTerm(AbstractProductKernel):
         )
 
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
-        """Return the products of the kernels' factors, feature by feature."""
         return _reduce(operator.mul, [kernel.evaluate_factors(x1, x2) for kernel in self.kernels])
 
     def factors(self, x1: Points, x2: Points) -> Float[Array, "d n1 n2"]:
@@ -199,7 +192,6 @@ class ProductTerm(AbstractProductKernel):
         return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def restrict(self, mask: Numbers) -> ProductTerm:
-        """Restrict each kernel, and leave out the variance."""
         return ProductTerm(tuple(kernel.restrict(mask) for kernel in self.kernels))
 
 

@@ -122,12 +122,10 @@ class Probability(Expression):
         return self.free
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the probability: P(y | x, z)."""
         condition = notation.bar + notation.names(self.given, written) if self.given else ""
         return f"P({notation.names(self.outcome, written)}{condition})"
 
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return the conditional probabilities."""
         joint = law.sum([node for node in law.dims if node not in self.free])
         return _divide(joint, joint.sum(sorted(self.outcome)), Probability(self.given)) if self.given else joint
 
@@ -147,7 +145,6 @@ class ProbabilityProduct(Expression):
         return frozenset().union(*(factor.mentioned for factor in self.factors))
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the factors side by side; a sum that is not the last one stands in brackets."""
         parts = [factor.write(notation, written) for factor in self.factors]
         for position, factor in enumerate(self.factors):
             if isinstance(factor, ProbabilitySum) and position < len(parts) - 1:
@@ -155,7 +152,6 @@ class ProbabilityProduct(Expression):
         return notation.times.join(parts) or "1"
 
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return the products."""
         return _contract(self, frozenset(), law)
 
 
@@ -175,11 +171,9 @@ class Ratio(Expression):
         return self.above.mentioned | self.below.mentioned
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the fraction."""
         return notation.ratio(self.above.write(notation, written), self.below.write(notation, written))
 
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return the quotients."""
         return _divide(self.above.evaluate(law), self.below.evaluate(law), self.below)
 
 
@@ -205,11 +199,9 @@ class ProbabilitySum(Expression):
 
     @property
     def mentioned(self) -> frozenset[str]:
-        """The nodes that stand anywhere in it, those summed over included."""
         return self.body.mentioned
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the sum; a summed node whose name is also used outside gets a prime."""
         inside = dict(written)
         for node in sorted(self.over):
             name = notation.name(node)
@@ -219,7 +211,6 @@ class ProbabilitySum(Expression):
         return f"{notation.sum(notation.names(self.over, inside))} {self.body.write(notation, inside)}"
 
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return the sums."""
         return _contract(self.body, self.over, law)
 
 

@@ -108,7 +108,6 @@ class BackDoor(AbstractAdjustment):
         check_same_rows(num_samples, num_rows(self.covariates), "treatment", "covariates")
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
-        """Return the product of the kernel matrices of treatments and covariates."""
         self.check_rows(num_rows(treatment))
         return treatment_kernel.gram(treatment) * self.kernel.gram(self.covariates)
 
@@ -158,7 +157,6 @@ class FrontDoor(AbstractAdjustment):
         check_same_rows(num_samples, num_rows(self.mediators), "treatment", "mediators")
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
-        """Return the product of the kernel matrices of treatments and mediators."""
         self.check_rows(num_rows(treatment))
         return treatment_kernel.gram(treatment) * self.kernel.gram(self.mediators)
 

@@ -172,7 +172,6 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
     @property
     def space(self) -> AbstractKernel:
-        """The kernel k of the space of the embeddings."""
         return self.base_kernel
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:

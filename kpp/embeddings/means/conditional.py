@@ -69,7 +69,6 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         return self.outputs.spread(self.input_weights(query))
 
     def evaluate(self, x: Points, query: Points | None = None) -> Float[Array, "p n"]:
-        """Evaluate the elements at points, (p, n), from the weights of the inputs."""
         return self.outputs.combine(x, self.input_weights(query))
 
     def inner(
@@ -220,7 +219,6 @@ class ConditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def regressors(self) -> KernelSections:
-        """The values of the condition."""
         return KernelSections(self.input_kernel, self.inputs)
 
     @classmethod

@@ -79,7 +79,6 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def regressors(self) -> AbstractRegressors:
-        """The conditional embeddings at the points."""
         return _Conditionals(self.conditional, self.points)
 
     def function(self, values: Numbers) -> RKHSFunction:

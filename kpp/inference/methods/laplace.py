@@ -89,7 +89,6 @@ class Laplace(AbstractInference):
     importance: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         count(self.num_samples, "num_samples")
         check_search(self.num_restarts, self.max_steps, self.tolerance)
 
@@ -122,7 +121,6 @@ class Laplace(AbstractInference):
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
-        """Make new draws from the Gaussian; see `AbstractInference.draw`."""
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "Laplace")
         if fixed is not None:

@@ -48,7 +48,6 @@ class MAP(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         check_search(self.num_restarts, self.max_steps, self.tolerance)
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:

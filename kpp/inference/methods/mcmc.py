@@ -102,7 +102,6 @@ class MCMC(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or a name is unknown."""
         count(self.num_warmup, "num_warmup", 0)
         count(self.num_samples, "num_samples")
         if self.num_chains is not None:

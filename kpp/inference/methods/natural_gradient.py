@@ -123,7 +123,6 @@ class NaturalGradient(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         count(self.num_steps, "num_steps")
         count(self.num_samples, "num_samples")
         positive(self.learning_rate, "learning_rate")
@@ -169,7 +168,6 @@ class NaturalGradient(AbstractInference):
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
-        """Make new draws from the fitted law; see `AbstractInference.draw`."""
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NaturalGradient")
         if fixed is not None:
             return fixed

@@ -91,7 +91,6 @@ class NUTS(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Check the settings when they are given: NumPyro finds mistakes only later or not at all."""
         for name, least in (("num_warmup", 0), ("num_samples", 1), ("num_chains", 1), ("max_tree_depth", 1)):
             if name != "num_warmup" or self.num_warmup is not None:
                 count(getattr(self, name), name, least)

@@ -82,7 +82,6 @@ class SVI(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or a name is unknown."""
         for name in ("num_steps", "num_particles", "num_samples"):
             count(getattr(self, name), name)
         positive(self.learning_rate, "learning_rate")
@@ -136,7 +135,6 @@ class SVI(AbstractInference):
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
-        """Make new draws from the fitted family; see `AbstractInference.draw`."""
         sites = inspect_sites(numpyro_model, data)
         fixed = without_latents(numpyro_model, data, sites, "SVI")
         if fixed is not None:

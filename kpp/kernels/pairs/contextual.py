@@ -105,7 +105,6 @@ class Contextual(AbstractKernel):
         return self.kernel.diagonal(pairs) * self.context_kernel.diagonal(contexts)
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the products of a feature of each kernel, if both have finitely many."""
         return features_of_product((self.kernel, self.context_kernel), _batch(x, "x"))
 
     def kronecker(self, pairs: Points, contexts: Points) -> Kronecker:

@@ -108,7 +108,6 @@ class DeepKernel(AbstractKernel):
         return self.kernel.combine_sections(self.features(x), self.features(points), coefficients)
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return all features: they are numbers for the network."""
         return frozenset(features)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:

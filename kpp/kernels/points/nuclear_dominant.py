@@ -92,7 +92,6 @@ class NuclearDominant(AbstractProductKernel):
         return self._chain(1, x1, x2)
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
         return self._chain(1, x, None)
 
     def chain(self, order: int, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:

@@ -110,7 +110,6 @@ class RBF(AbstractStationary, AbstractScaledProduct):
         return jnp.exp(-0.5 * jnp.square((x1.T[:, :, None] - x2.T[:, None, :]) / lengthscale[:, None, None]))
 
     def restrict(self, mask: Numbers) -> "RBF":
-        """Return the RBF of variance 1 with an infinite lengthscale for the features that are left out."""
         return RBF(lengthscale=lengthscale_where(mask, self.lengthscale), variance=jnp.ones_like(self.variance))
 
 
@@ -252,7 +251,6 @@ class Periodic(AbstractScaledProduct):
         )
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
         check_matrices(self, x, x)
         center = jax.lax.stop_gradient(jnp.mean(x, axis=0, keepdims=True))
         return self.scale * jnp.exp(-0.5 * gram_distances(self._on_circles(x - center)))
@@ -262,7 +260,6 @@ class Periodic(AbstractScaledProduct):
         return jnp.exp(self._exponents(x1, x2))
 
     def restrict(self, mask: Numbers) -> "Periodic":
-        """Return the kernel of variance 1 with an infinite lengthscale for the features that are left out."""
         lengthscale = lengthscale_where(mask, self.lengthscale)
         return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
 

@@ -149,11 +149,9 @@ class CopulaConditional(AbstractSampled):
     seed: int = eqx.field(static=True, default=0)
 
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """Return the normal quantiles of the ranks; equal values share the mean of their ranks."""
         return copula_scores(jnp.asarray(self.background), x)
 
     def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
-        """Return the background's quantiles at the scores."""
         return copula_quantiles(jnp.asarray(self.background), scores)
 
     @classmethod
