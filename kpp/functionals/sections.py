@@ -39,11 +39,7 @@ class DirectedPoints(NamedTuple):
 
 
 class WithDerivatives(AbstractKernel):
-    r"""A kernel whose points may be derivatives along one feature, `DirectedPoints`; at arrays it is the kernel itself.
-
-    Args:
-        kernel: The kernel.
-    """
+    """A kernel whose points may be derivatives along a feature, `DirectedPoints`; at arrays it is unchanged."""
 
     kernel: AbstractKernel
 

@@ -415,10 +415,6 @@ class Restricted(AbstractProductKernel):
     r"""A product kernel without its scale and with some factors replaced by 1, as returned by `restrict`.
 
     .. math:: k_S(x, x') = \prod_{j \in S} k_j(x_j, x'_j)
-
-    Args:
-        kernel: The product kernel.
-        mask: True for the features in S, of shape (d,).
     """
 
     kernel: AbstractProductKernel

@@ -172,12 +172,7 @@ class Selected(AbstractSelection, AbstractComposite):
 
 
 class SelectedTerm(AbstractSelection, AbstractProductKernel):
-    """A product kernel of some of the features, written as a product kernel of all features: the other factors are 1.
-
-    Args:
-        kernel: The product kernel, which receives only the selected features.
-        features: The features, a static tuple of positions or names.
-    """
+    """A product kernel of some of the features, as a product kernel of all features: the other factors are 1."""
 
     kernel: AbstractProductKernel
 

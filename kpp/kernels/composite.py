@@ -157,10 +157,6 @@ class ProductTerm(AbstractProductKernel):
     r"""A multiple of a product of product kernels, as one product kernel: a term of a composite kernel.
 
     .. math:: k(x, x') = \sigma^2 \prod_i k_i(x, x')
-
-    Args:
-        kernels: Product kernels of the same number of features.
-        variance: :math:`\sigma^2`, a number of at least 0, or a prior.
     """
 
     kernels: tuple[AbstractProductKernel, ...] = eqx.field(converter=as_kernels)

@@ -32,25 +32,15 @@ def _by_number(name: str) -> list[tuple[bool, int | str]]:
 
 @dataclass(frozen=True)
 class Notation:
-    """A notation for expressions: text or LaTeX.
+    """A notation for expressions: text or LaTeX."""
 
-    Args:
-        name: Writes the name of a node.
-        bar: The sign before the conditions of a probability.
-        do: Writes an intervention on names.
-        times: The sign between factors.
-        sum: Writes the sign of a sum over names.
-        ratio: Writes a fraction.
-        brackets: Encloses a factor that is a sum.
-    """
-
-    name: Callable[[str], str]
-    bar: str
-    do: Callable[[str], str]
-    times: str
-    sum: Callable[[str], str]
-    ratio: Callable[[str, str], str]
-    brackets: tuple[str, str]
+    name: Callable[[str], str]  # of a node
+    bar: str  # before the conditions of a probability
+    do: Callable[[str], str]  # an intervention on names
+    times: str  # between factors
+    sum: Callable[[str], str]  # the sign of a sum over names
+    ratio: Callable[[str, str], str]  # a fraction
+    brackets: tuple[str, str]  # around a factor that is a sum
 
     def names(self, nodes: frozenset[str], written: Mapping[str, str]) -> str:
         """Write names in alphabetical order, w2 before w10."""

@@ -40,31 +40,19 @@ if TYPE_CHECKING:
 
 
 class Regression(eqx.Module):
-    r"""How a conditional law is estimated.
+    """How a conditional law is estimated."""
 
-    Args:
-        kernels: The kernel of each condition, in the order of `ConditionalLaw.given`. They are multiplied.
-        regularization: :math:`\lambda`, for weights of rows that sum to 1.
-        num_iterations: The number of iterations of the regularization; see `_IteratedRidge`.
-    """
-
-    kernels: tuple[AbstractKernel, ...]
-    regularization: Leaf
-    num_iterations: int = eqx.field(static=True, default=1)
+    kernels: tuple[AbstractKernel, ...]  # of each condition, as in `ConditionalLaw.given`; they are multiplied
+    regularization: Leaf  # for weights of rows that sum to 1
+    num_iterations: int = eqx.field(static=True, default=1)  # see `_IteratedRidge`
 
 
 class ChainSample(eqx.Module):
-    """A weighted sample of the observed law.
+    """A weighted sample of the observed law."""
 
-    Args:
-        columns: The values of each node, (n,).
-        row_weights: The weights of the rows, (n,), which sum to 1.
-        regressions: How each conditional law is estimated, in the order of `regressed_laws`.
-    """
-
-    columns: dict[str, Float[Array, " n"]]
-    row_weights: Float[Array, " n"]
-    regressions: tuple[Regression, ...]
+    columns: dict[str, Float[Array, " n"]]  # the values of each node, (n,)
+    row_weights: Float[Array, " n"]  # (n,), which sum to 1
+    regressions: tuple[Regression, ...]  # in the order of `regressed_laws`
 
 
 @eqx.filter_jit

@@ -31,17 +31,11 @@ _MAX_ENTRIES = 2**22
 
 
 class Solution(NamedTuple):
-    """Shapley values, or their parts, as weighted sums of mean predictions of imputed rows.
+    """Shapley values, or their parts, as weighted sums of mean predictions of imputed rows."""
 
-    Attributes:
-        coalitions: The coalitions of features whose rows are imputed, (c, d).
-        shown: The features that show the values of the point besides, (c, d); see `direct_and_indirect_effects`.
-        weights: The weights of the mean predictions, (g, c).
-    """
-
-    coalitions: Bool[Array, "c d"]
-    shown: Bool[Array, "c d"]
-    weights: Float[Array, "g c"]
+    coalitions: Bool[Array, "c d"]  # of the features whose rows are imputed
+    shown: Bool[Array, "c d"]  # features that show the values of the point besides; see `effects`
+    weights: Float[Array, "g c"]  # of the mean predictions
 
 
 def solution_of(players: Players, coalitions: Bool[np.ndarray, "c g"], weights: Float[np.ndarray, "k c"]) -> Solution:

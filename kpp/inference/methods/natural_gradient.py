@@ -47,15 +47,10 @@ class _ThroughFeatures(Protocol):
 
 
 class _WhitenedLaws(NamedTuple):
-    r"""The laws of the l columns of whitened values, :math:`N(\Lambda^{-1} \eta, \Lambda^{-1})`.
+    r"""The laws of the l columns of whitened values, :math:`N(\Lambda^{-1} \eta, \Lambda^{-1})`."""
 
-    Attributes:
-        shift: :math:`\eta`, (l, w).
-        precision: :math:`\Lambda`, (l, w, w).
-    """
-
-    shift: Array
-    precision: Array
+    shift: Array  # eta, the natural parameter
+    precision: Array  # Lambda
 
     def roots(self) -> Float[Array, "l w w"]:
         r"""Return R with :math:`\Lambda^{-1} = R^\top R`."""

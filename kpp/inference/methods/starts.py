@@ -38,23 +38,14 @@ _SPREADS = (1.5, 0.75, 0.25, 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class Starts:
-    """Where chains start.
+    """Where chains start."""
 
-    Args:
-        positions: The sites in unconstrained coordinates, by name, with the axis of chains first.
-        energies: The negative log-density of each chain's position, (chain,).
-        gradients: Its gradient there, by site like the positions.
-        covariances: The covariance of the approximation of each chain, (chain, k, k), sites in alphabetical order.
-        num_modes: The number of modes over which the chains are dispersed.
-        num_evaluations: The number of gradients that were computed.
-    """
-
-    positions: dict[str, AnyArray]
-    energies: Float[np.ndarray, " chain"]
+    positions: dict[str, AnyArray]  # in unconstrained coordinates, with the axis of chains first
+    energies: Float[np.ndarray, " chain"]  # the negative log-densities there
     gradients: dict[str, AnyArray]
-    covariances: Float[np.ndarray, "chain k k"]
-    num_modes: int
-    num_evaluations: int
+    covariances: Float[np.ndarray, "chain k k"]  # of the approximations; sites in alphabetical order
+    num_modes: int  # over which the chains are dispersed
+    num_evaluations: int  # of the gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,14 +66,6 @@ def laplace_starts(
     rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site], num_chains: int, progress: bool
 ) -> Starts:
     """Find modes and draw the starts of chains around them.
-
-    Args:
-        rng_key: A JAX random key.
-        numpyro_model: The model function.
-        data: Its arguments by name.
-        sites: Its sites.
-        num_chains: The number of chains.
-        progress: Whether to show a progress bar.
 
     Raises:
         ConvergenceError: If no search converged to a mode with a positive definite Hessian.

@@ -60,13 +60,7 @@ class FiniteDraws(NamedTuple):
 def shares_left_out(
     posterior: GPPosterior, points: Float[AnyArray, "e d"], checked: Float[AnyArray, "p d"]
 ) -> Float[Array, " e"]:
-    """Return the share of the posterior variance that is left given the values at the first 1, 2, ..., e points.
-
-    Args:
-        posterior: The posterior, without draws.
-        points: The points, (e, d).
-        checked: The points at which the variance is measured, (p, d).
-    """
+    """Return the share of the posterior variance that is left given the values at the first 1, 2, ..., e points."""
     factor = cholesky(posterior.covariance(points, points), what="the posterior covariance")
     known = jnp.cumsum(jnp.sum(solve_lower(factor, posterior.covariance(points, checked)) ** 2, axis=1))
     return 1 - known / jnp.sum(posterior.variance(checked))

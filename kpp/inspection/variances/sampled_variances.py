@@ -60,13 +60,7 @@ def fits_grid(levels: list[Levels], num_functions: int) -> bool:
 
 
 def grid_indices(predict: Predict, levels: list[Levels], players: Players) -> Float[np.ndarray, "3 s g"]:
-    """Compute the indices of functions of a few levels exactly, in units of variance.
-
-    Args:
-        predict: The functions.
-        levels: The levels of each player.
-        players: The players, g of them.
-    """
+    """Compute the indices of functions of a few levels exactly, in units of variance."""
     shape = tuple(len(level.rows) for level in levels)
     places = np.indices(shape).reshape(len(shape), -1)
     grid = np.empty((places.shape[1], players.num_features))
@@ -100,21 +94,11 @@ def _components(values: np.ndarray, levels: list[Levels], active: list[int]) -> 
 def sampled_indices(
     predict: Predict, rows: Float[np.ndarray, "m d"], players: Players, num_rows: int, generator: np.random.Generator
 ) -> tuple[Float[np.ndarray, "3 s g"], Float[np.ndarray, "3 s g"]]:
-    """Estimate the indices of functions from pairs of random rows, and their standard errors.
+    """Estimate the indices of functions from pairs of random rows, and their standard errors, in units of variance.
 
     The pairs are a scrambled Sobol sequence, which fills the space more evenly than independent pairs do. The standard
     errors are those of independent pairs. So the true errors are smaller: for smooth functions of few features by a
-    factor of 2 to 10.
-
-    Args:
-        predict: The functions; each pair of rows takes 2 g + 1 predictions.
-        rows: The rows whose columns give the law of each player.
-        players: The players, g of them.
-        num_rows: The number of pairs, at least 2.
-        generator: Scrambles the sequence.
-
-    Returns:
-        The estimates and their standard errors, in units of variance.
+    factor of 2 to 10. Each pair takes 2 g + 1 predictions.
     """
     power = math.ceil(math.log2(num_rows))
     sequence = qmc.Sobol(3 * players.num_players, rng=generator).random_base2(power)[:num_rows]
