@@ -19,10 +19,6 @@ def _points(value: Points) -> Points:
     return finite_arrays(value, "points")
 
 
-def _weights(value: Numbers) -> Array:
-    return as_finite_array(value, "weights")
-
-
 @data_class
 class Values(AbstractFunctional):
     r"""The values of a function at points, :math:`f(x_i)`.
@@ -73,7 +69,9 @@ class Average(AbstractFunctional):
     def __init__(self, points: Points, weights: Numbers | None = None) -> None:
         self.points = points
         size = jax.tree.leaves(points)[0].shape[0]
-        self.weights = jnp.atleast_2d(jnp.full(size, 1.0 / size) if weights is None else _weights(weights))
+        self.weights = jnp.atleast_2d(
+            jnp.full(size, 1.0 / size) if weights is None else as_finite_array(weights, "weights")
+        )
 
     def __check_init__(self) -> None:
         size = jax.tree.leaves(self.points)[0].shape[0]

@@ -67,19 +67,6 @@ class PartialDependence(AbstractFunctional):
         numbers = jnp.tensordot(sections, function.coefficients, axes=1, precision="highest")
         return numbers + jnp.broadcast_to(function.intercept, numbers.shape) * jnp.sum(self.weights)
 
-    def moments(
-        self, mean: RKHSFunction, root: Float[Array, "n r"]
-    ) -> tuple[Float[Array, " p"], Float[Array, "p r"], Float[Array, "p p"]]:
-        kernel = mean.kernel
-        if self.rows is mean.points and isinstance(kernel, AbstractProductKernel):
-            others = self._others(kernel, self.rows)
-            sections = self._factor(kernel, self.rows) * others[None]
-            prior = self._factor(kernel, self._settings) * jnp.dot(others, self.weights)
-        else:
-            sections, prior = self._sections(kernel, mean.points), self.prior_covariance(kernel)
-        center = jnp.matmul(sections, mean.coefficients, precision="highest") + mean.intercept * jnp.sum(self.weights)
-        return center, jnp.matmul(sections, root, precision="highest"), prior
-
     def prior_covariance(
         self, kernel: AbstractKernel, other: AbstractFunctional | None = None
     ) -> Float[Array, "p q_other"]:

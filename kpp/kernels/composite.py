@@ -6,10 +6,10 @@ that are written with operators are flat: ``k1 + k2 + k3`` holds three kernels, 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import equinox as eqx
@@ -37,16 +37,16 @@ class Sum(AbstractComposite):
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        return _reduce(operator.add, [kernel.evaluate(x1, x2) for kernel in self.kernels])
+        return reduce(operator.add, [kernel.evaluate(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        return _reduce(operator.add, [kernel(x1, x2) for kernel in self.kernels])
+        return reduce(operator.add, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        return _reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
+        return reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
 
     def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
-        return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
+        return reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
         found = [kernel.finite_features(x) for kernel in self.kernels]
@@ -73,13 +73,13 @@ class Product(AbstractComposite):
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        return _reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        return _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        return _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
         return features_of_product(self.kernels, itertools.repeat(x, len(self.kernels)))
@@ -90,7 +90,7 @@ class Product(AbstractComposite):
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         scales, kernels = zip(*(kernel.split_scale() for kernel in self.kernels), strict=True)
-        return _reduce(operator.mul, scales), Product(kernels)
+        return reduce(operator.mul, scales), Product(kernels)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
@@ -164,28 +164,28 @@ class ProductTerm(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.scale for kernel in self.kernels])
+        return scalar(self.variance, "variance") * reduce(operator.mul, [kernel.scale for kernel in self.kernels])
 
     @property
     def nonnegative(self) -> bool:
         return all(kernel.nonnegative for kernel in self.kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        return scalar(self.variance, "variance") * _reduce(
+        return scalar(self.variance, "variance") * reduce(
             operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels]
         )
 
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
-        return _reduce(operator.mul, [kernel.evaluate_factors(x1, x2) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel.evaluate_factors(x1, x2) for kernel in self.kernels])
 
     def factors(self, x1: Points, x2: Points) -> Float[Array, "d n1 n2"]:
-        return _reduce(operator.mul, [kernel.factors(x1, x2) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel.factors(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
+        return scalar(self.variance, "variance") * reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
+        return scalar(self.variance, "variance") * reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def restrict(self, mask: Numbers) -> ProductTerm:
         return ProductTerm(tuple(kernel.restrict(mask) for kernel in self.kernels))
@@ -213,7 +213,3 @@ def _summands(value: AbstractKernel | Leaf) -> tuple[AbstractKernel, ...]:
 
 def _multiplicands(kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
     return kernel.kernels if isinstance(kernel, Product) else (kernel,)
-
-
-def _reduce(operation: Callable[[Any, Any], Any], values: Iterable[Any]) -> Any:
-    return functools.reduce(operation, values)

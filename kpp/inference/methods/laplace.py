@@ -99,8 +99,7 @@ class Laplace(AbstractInference):
             ConvergenceError: If no start converged, or the Hessian H is not positive definite at the mode.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "Laplace")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "Laplace")) is not None:
             return fixed
         init_key, restart_key, draw_key = jax.random.split(rng_key, 3)
         density = Density(init_key, numpyro_model, data, sites)
@@ -122,8 +121,7 @@ class Laplace(AbstractInference):
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "Laplace")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "Laplace")) is not None:
             return fixed
         init_key, draw_key = jax.random.split(rng_key)
         density = Density(init_key, numpyro_model, data, sites)
@@ -131,7 +129,6 @@ class Laplace(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
 

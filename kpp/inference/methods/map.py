@@ -57,8 +57,7 @@ class MAP(AbstractInference):
             ConvergenceError: If no start converged.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "MAP")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "MAP")) is not None:
             return fixed
         init_key, restart_key = jax.random.split(rng_key)
         density = Density(init_key, numpyro_model, data, sites)
@@ -77,7 +76,6 @@ class MAP(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(progress=False), linear_regression, regression_data(rng_key)
 
 

@@ -118,8 +118,7 @@ class MCMC(AbstractInference):
             kpp.inference.ConvergenceError: If "hmcecs" does not find the mode.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "MCMC")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "MCMC")) is not None:
             return fixed
         kernel = self._kernel(rng_key, numpyro_model, data, sites)
         num_chains = self._settle_chains(kernel, sites)
@@ -199,7 +198,6 @@ class MCMC(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_warmup=200, num_samples=20, progress=False), linear_regression, regression_data(rng_key)
 
 

@@ -173,7 +173,6 @@ class NaturalGradient(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression through features."""
         options: dict[str, Any] = {"num_steps": 60, "min_step": 0.5, "num_samples": 20, "progress": False}
         yield cls(**options), regression_through_features, regression_data(rng_key)
 

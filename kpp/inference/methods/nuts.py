@@ -106,8 +106,7 @@ class NUTS(AbstractInference):
                 mode is found.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "NUTS")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "NUTS")) is not None:
             return fixed
         model, keys = CalledWith(numpyro_model), jax.random.split(rng_key, self.num_chains)
         starts = self._laplace_starts(jax.random.fold_in(rng_key, 1), numpyro_model, data, sites)
@@ -161,16 +160,6 @@ class NUTS(AbstractInference):
     ) -> Posterior:
         """Continue every chain from its last position with its own step size and mass matrix, without further warm-up.
 
-        Args:
-            rng_key: A JAX random key, different from the key of `run`.
-            num_samples: The number of further draws per chain.
-            numpyro_model: The model function that the chains belong to.
-            data: Its arguments by name.
-            state: `Posterior.state` of the chains.
-
-        Returns:
-            The further draws only, and the state from which to continue.
-
         Raises:
             TypeError: If there are no chains, because the model has no latent sites.
         """
@@ -195,7 +184,6 @@ class NUTS(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_warmup=50, num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
     @property

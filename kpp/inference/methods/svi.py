@@ -99,8 +99,7 @@ class SVI(AbstractInference):
             ValueError: If the guide lacks a latent site, or a flow is asked for a single number.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "SVI")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "SVI")) is not None:
             return fixed
         fit_key, draw_key = jax.random.split(rng_key)
         model = with_units(CalledWith(numpyro_model, subsample=True), data)
@@ -136,8 +135,7 @@ class SVI(AbstractInference):
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "SVI")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "SVI")) is not None:
             return fixed
         model, kept = CalledWith(numpyro_model, subsample=True).from_state(state)
         guide = build_guide(self.guide, model, sites)
@@ -152,7 +150,6 @@ class SVI(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_steps=300, num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
 

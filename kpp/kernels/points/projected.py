@@ -24,6 +24,7 @@ from kpp.kernels.points.nonstationary import Constant
 from kpp.kernels.points.stationary import RBF
 from kpp.linalg.pivoted import pivoted_whitener
 from kpp.linalg.toolkit import DenseRidge, FeatureRidge
+from kpp.runtime.batching import split_rows, split_weights
 from kpp.typing import Leaf, Numbers, Points, RngKey
 
 #: What the projection is applied to; see `Projected`.
@@ -265,8 +266,6 @@ def _sum_over_blocks(term: Callable[[Array, Array], Array], points: Array, featu
     """Sum a term over blocks of rows; the rows that fill up the last block have features 0, so they add nothing."""
     if points.shape[0] <= _BLOCK:
         return term(points, features)
-    missing = -points.shape[0] % _BLOCK
-    points, features = jnp.pad(points, ((0, missing), (0, 0)), mode="edge"), jnp.pad(features, ((0, missing), (0, 0)))
-    blocks = tuple(rows.reshape(-1, _BLOCK, rows.shape[1]) for rows in (points, features))
+    blocks = split_rows(points, _BLOCK), split_weights(features, _BLOCK)
     start = jnp.zeros_like(jax.eval_shape(term, *(rows[0] for rows in blocks)))
     return jax.lax.scan(lambda total, block: (total + term(*block), None), start, blocks)[0]
