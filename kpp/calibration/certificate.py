@@ -272,6 +272,7 @@ class _Repetition:
         fit = Fit.run(keys[1], self.fit.model, data, self.fit.schema, self.fit.inference, num_prior_samples=0)
         predicted = fit.predict(self.x)
         mean, variance = (predicted[name].values.reshape(-1, len(self.x)) for name in ("mean", "latent_variance"))
+        # A known value has a position of 0, 1/2 or 1.
         scores = (np.asarray(truth.values) - mean) / np.sqrt(np.maximum(variance, np.finfo(variance.dtype).tiny))
         found = {"values of the function": special.ndtr(scores).mean(axis=0)}
         if "noise_variance" in predicted:

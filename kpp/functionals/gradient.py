@@ -99,7 +99,7 @@ class Gradient(AbstractFunctional):
 def _has_kink(function: RKHSFunction, point: Array, step: Array, feature: int) -> bool:
     two = jnp.stack([point, point.at[feature].add(step)])
     gram, slopes = _near_one_point(function, two, feature)
-    variances = gram[..., 0, 0] + gram[..., 1, 1] - 2 * gram[..., 0, 1]
+    variances = gram[..., 0, 0] + gram[..., 1, 1] - 2 * gram[..., 0, 1]  # of a smooth kernel near slope * step^2
     return bool(jnp.any(variances > 2 * jnp.abs(slopes[..., 0, 0]) * step**2 + _ROUNDING * gram[..., 0, 0]))
 
 

@@ -84,6 +84,7 @@ class PartialDependence(AbstractFunctional):
             return jnp.matmul(features, features.T, precision="highest")
         if not has_product_terms(kernel):
             return super().prior_covariance(kernel)
+        # XLA computes `_others` once for this and for `_sections` at the same rows, so `moments` need not share it.
         parts = [
             self._factor(term, self._settings) * jnp.dot(self._others(term, self.rows), self.weights)
             for term in kernel.product_terms()

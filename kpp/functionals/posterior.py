@@ -121,7 +121,7 @@ class GPPosterior(eqx.Module):
 
         def of_one_draw(draw: GPPosterior) -> Array:
             variance = draw.mean.kernel.diagonal(x) - jnp.sum(draw.whitened(x) ** 2, axis=-1)
-            return jnp.maximum(variance, 0.0)
+            return jnp.maximum(variance, 0.0)  # a difference of nearly equal numbers where there are data
 
         return self.map_draws(of_one_draw)
 

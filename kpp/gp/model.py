@@ -69,11 +69,13 @@ class AbstractGPModel(AbstractModel):
         return _log_likelihood(self.posterior(sample, data), data)
 
     def latent_values(self, sample: Sample, data: Data) -> dict[str, Array]:
+        # Known only where an inference has drawn them.
         held_out = self.posterior(sample, data).held_out if WHITENED in sample else None
         return {} if held_out is None else {FUNCTION_VALUES: held_out()[0]}
 
     @property
     def observes_points(self) -> bool:
+        # A model that overrides it has observations that do not belong to single points.
         return type(self).log_likelihood is AbstractGPModel.log_likelihood
 
     def held_out_mean(self, sample: Sample, data: Data) -> Array:

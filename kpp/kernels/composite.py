@@ -85,7 +85,7 @@ class Product(AbstractComposite):
         return features_of_product(self.kernels, itertools.repeat(x, len(self.kernels)))
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        choices = itertools.product(*(kernel.product_terms() for kernel in self.kernels))
+        choices = itertools.product(*(kernel.product_terms() for kernel in self.kernels))  # sums are multiplied out
         return tuple(choice[0] if len(choice) == 1 else ProductTerm(choice) for choice in choices)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
@@ -130,7 +130,7 @@ class Scaled(AbstractComposite):
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
         features = self.kernel.finite_features(x)
-        return None if features is None else jnp.sqrt(self._variance()) * features
+        return None if features is None else jnp.sqrt(self._variance()) * features  # the kernel multiplies two
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         return tuple(ProductTerm((term,), self.variance) for term in self.kernel.product_terms())

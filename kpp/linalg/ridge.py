@@ -129,7 +129,7 @@ class DenseRidge(AbstractRidge):
 
     def leave_one_out(self, values: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
         inverse = self.inverse()
-        return inverse @ values / _column(jnp.diagonal(inverse), values)
+        return inverse @ values / _column(jnp.diagonal(inverse), values)  # Rasmussen and Williams (2006), equation 5.12
 
     def leave_one_out_norms(self, elements: GramMatrix) -> Float[Array, " n"]:
         inverse = self.inverse()
@@ -190,16 +190,17 @@ class FeatureRidge(AbstractRidge):
         return self._weighted() @ self.coordinates(features)
 
     def solve(self, b: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-        return _column(self.multiplicity, b) * self._residuals(b) / self.ridge
+        return _column(self.multiplicity, b) * self._residuals(b) / self.ridge  # Woodbury's identity
 
     def log_determinant(self) -> Float[Array, ""]:
         n, q = self.features.shape
+        # The matrix determinant lemma.
         determinant = 2 * half_log_determinant(self.factor) + (n - q) * jnp.log(self.ridge)
         return determinant - jnp.sum(jnp.log(self.multiplicity))
 
     def trace(self, elements: GramMatrix) -> Float[Array, ""]:
         diagonal, product = elements.moments(self._weighted())
-        explained = jnp.trace(cho_solve(self.factor, self._weighted().T @ product))
+        explained = jnp.trace(cho_solve(self.factor, self._weighted().T @ product))  # Woodbury's identity
         return (jnp.dot(self.multiplicity, diagonal) - explained) / self.ridge
 
     def leverages(self) -> Float[Array, " n"]:
@@ -222,7 +223,7 @@ class FeatureRidge(AbstractRidge):
         explained = jnp.sum(sections * (sections @ (self._weighted().T @ product)), axis=1)
         squares = diagonal - 2 * jnp.sum(sections * product, axis=1) + explained
         leverages = self.multiplicity * jnp.sum(sections * self.features, axis=1)
-        return jnp.maximum(squares, 0.0) / (1 - leverages) ** 2
+        return jnp.maximum(squares, 0.0) / (1 - leverages) ** 2  # rounding may make a square negative
 
     def _weighted(self) -> Float[Array, "n q"]:
         return self.multiplicity[:, None] * self.features

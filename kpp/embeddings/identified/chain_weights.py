@@ -65,6 +65,7 @@ def chain_weights(
     used = {variable: values for variable, values in query.items() if variable in chain.free}
     if not used:
         return jnp.tile(solver.weights(chain, outcome, {})[:, None], num_queries)
+    # Not vmap: it would hold the systems of all queries.
     return jax.lax.map(lambda fixed: solver.weights(chain, outcome, fixed), used).T
 
 
@@ -198,7 +199,7 @@ class _Solver:
 
     def _weighted_system(self, law: ConditionalLaw, weights: Array, some: Sequence[int]) -> _System:
         """Return the system for some conditions in a law with weights of the rows."""
-        root = jnp.sqrt(jnp.maximum(weights, 0.0))
+        root = jnp.sqrt(jnp.maximum(weights, 0.0))  # estimated weights may be negative
         matrix = self._sections(law, self._rows(law), some) * root[:, None] * root[None, :]
         regression = self._regressions[law]
         ridge = DenseRidge.create(matrix, regression.regularization)
@@ -224,5 +225,5 @@ def _last_step(law: ConditionalLaw) -> tuple[int, ...]:
 
 def _divided(values: Array, divisor: Array) -> Array:
     """Return quotients, 0 where the divisor is 0."""
-    safe = jnp.where(divisor > 0.0, divisor, 1.0)
+    safe = jnp.where(divisor > 0.0, divisor, 1.0)  # the branch that is not taken has a gradient, too
     return jnp.where(divisor > 0.0, values / safe, 0.0)

@@ -115,6 +115,7 @@ class BackDoor(AbstractAdjustment):
         """Return the sections of the kernel, multiplied by means over the covariates."""
         self.check_rows(num_rows(treatment))
         means = jnp.mean(self.kernel.gram(self.covariates), axis=1)
+        # 1^T K_ZZ 1 / n^2 of F, not the paper's inner product of columns of Phi, which grows with n.
         return Intervention(treatment_kernel, treatment, means, jnp.mean(means))
 
 

@@ -127,6 +127,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         for fold in folds:
             factor = linalg.cholesky(inverse[jnp.ix_(fold, fold)], what="the inverse over a fold")
             residuals = linalg.cho_solve(factor, inverse[fold])
+            # The residuals of a fold, without a refit.
             losses = losses.at[fold].set(jnp.sum((residuals @ gram) * residuals, axis=1))
         return losses
 

@@ -32,7 +32,7 @@ class FunctionLikelihood(AbstractPointwiseLikelihood):
 
     @property
     def support(self) -> Any:
-        like = self.exposure if self.y is None else self.y
+        like = self.exposure if self.y is None else self.y  # the support is taken at latent values of 0
         return self.function(jnp.zeros(()) if like is None else jnp.zeros_like(like), self.exposure).support
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:

@@ -83,7 +83,7 @@ class AbstractCountLikelihood(AbstractPointwiseLikelihood):
         return {"response_mean": jnp.exp(mean + 0.5 * jnp.asarray(variance))}
 
     def response_mean(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        return jnp.exp(mean + self.log_exposure + 0.5 * jnp.asarray(variance))
+        return jnp.exp(mean + self.log_exposure + 0.5 * jnp.asarray(variance))  # the mean of a lognormal variable
 
 
 @data_class
@@ -99,7 +99,7 @@ class PoissonLikelihood(AbstractCountLikelihood):
     exposure: Any = observed_field("exposure")
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        log_rate = f + self.log_exposure
+        log_rate = f + self.log_exposure  # the log rate neither under- nor overflows
         return self.y * log_rate - _rate(log_rate) - gammaln(self.y + 1.0)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
@@ -154,9 +154,8 @@ class NegativeBinomialLikelihood(AbstractCountLikelihood):
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         mean = jnp.asarray(mean)
-        return self._log_density(
-            mean, expected_softplus(mean + self.log_exposure - jnp.log(self.concentration), variance)
-        )
+        excess = expected_softplus(mean + self.log_exposure - jnp.log(self.concentration), variance)
+        return self._log_density(mean, excess)
 
     def _log_density(self, f: AnyArray, excess: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the log probabilities, which are linear in f and in log(1 + mu / r)."""

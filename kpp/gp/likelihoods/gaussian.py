@@ -62,7 +62,7 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         return {"noise_variance": jnp.broadcast_to(self.noise_variance, mean.shape)}
 
     def draw_predictive(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
-        return draw_joint(rng_key, latent, scale, self.noise_variance)
+        return draw_joint(rng_key, latent, scale, self.noise_variance)  # one draw, of values with noise
 
     def draw_again(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
         return draw_joint(rng_key, latent, scale, self.variances)
@@ -71,4 +71,4 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         return normal_log_density(self.y, jnp.asarray(mean), variance + self.variances)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        return self.log_density(mean) - 0.5 * jnp.asarray(variance) / self.variances
+        return self.log_density(mean) - 0.5 * jnp.asarray(variance) / self.variances  # E (y - f)^2 = (y - mu)^2 + v

@@ -53,6 +53,7 @@ class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):
 
     def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
+        # The mean integrates in closed form, the variance by quadrature.
         return log_mixture_of_noises(self.y - mean[:, 0], variance[:, 0], mean[:, 1], variance[:, 1])
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:

@@ -80,7 +80,7 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
         f = jnp.asarray(f)
-        noisy = f + jax.random.logistic(rng_key, f.shape, f.dtype)
+        noisy = f + jax.random.logistic(rng_key, f.shape, f.dtype)  # P(y <= k) = sigma(c_k - f)
         return jnp.searchsorted(self.cutpoints, noisy).astype(f.dtype)
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, "p *k"]]:
@@ -93,7 +93,7 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
         return levels @ jnp.arange(self.num_levels, dtype=levels.dtype)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        lower, upper = self._ends()
+        lower, upper = self._ends()  # sums of softpluses, as in `log_density`: no integral of the log of a difference
         return self._log_width - _expected_softplus(mean - upper, variance) - _expected_softplus(lower - mean, variance)
 
     @property

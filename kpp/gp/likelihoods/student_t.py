@@ -58,6 +58,7 @@ class StudentTLikelihood(AbstractPointwiseLikelihood):
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         width = jnp.broadcast_to(self._width, jnp.shape(mean))
+        # E log(1 + g^2) is the only integral.
         return self._log_density(expected_log_one_plus_square((self.y - mean) / jnp.sqrt(width), variance / width))
 
     @property

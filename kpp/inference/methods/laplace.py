@@ -209,6 +209,7 @@ def _draw_block(
 
     def one(key: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
         noise = jax.random.normal(key, mode.shape, mode.dtype)
+        # H = L L^T, so that the covariance is H^-1.
         vector = mode + jsl.solve_triangular(factor, noise, lower=True, trans="T")
         return density.sites(vector, data), -density.unconstrained(vector, data), normalizer - 0.5 * noise @ noise
 
@@ -248,7 +249,7 @@ def _resample(rng_key: jax.Array, log_ratio: AnyArray) -> tuple[np.ndarray, dict
             _RELIABLE,
         )
     positions = (np.arange(num) + float(jax.random.uniform(rng_key))) / num
-    rows = np.minimum(np.searchsorted(np.cumsum(weights), positions), num - 1)
+    rows = np.minimum(np.searchsorted(np.cumsum(weights), positions), num - 1)  # rounding may leave the sum below 1
     return rows, {"pareto_k": pareto_k, "importance_ess": float(1.0 / np.sum(weights**2))}
 
 

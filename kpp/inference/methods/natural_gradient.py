@@ -314,6 +314,7 @@ def _natural_step(
     """Move the law by a step of the natural gradient."""
     features = seen.features
     columns = by_mean.shape[1:] or (1,)
+    # -2 dE / dv = -E (log p)'' by Price's theorem, at least 0 for a concave density.
     slope, curvature = (value.reshape(-1, *columns).T for value in (by_mean, jnp.maximum(-2.0 * by_variance, 0.0)))
     scale = jnp.broadcast_to(seen.scale, columns)
     eye = jnp.eye(means.shape[1], dtype=means.dtype)

@@ -113,7 +113,7 @@ def _approximate(objective: Objective, end: Optimum) -> _Mode | None:
         return None
     # In units of the coordinates; the masses of all modes change by the same factor.
     values, vectors = np.linalg.eigh(hessian)
-    if values[0] <= 1e-8 * values[-1]:
+    if values[0] <= 1e-8 * values[-1]:  # flat up to errors of the differences
         return None
     log_mass = -end.value - 0.5 * np.log(values).sum()
     roots = objective.scale[:, None] * vectors
@@ -125,7 +125,7 @@ def _hessian(objective: Objective, vector: np.ndarray) -> np.ndarray:
 
     Central differences compile nothing, and their errors do not matter for a mass matrix.
     """
-    step = np.finfo(objective.dtype).eps ** (1 / 3)
+    step = np.finfo(objective.dtype).eps ** (1 / 3)  # balances truncation, step^2, and rounding, eps / step
     moves = step * np.diag(objective.scale)
     ends = np.stack(call_in_threads(lambda at: objective(at)[1], [*(vector + moves), *(vector - moves)], num_cores()))
     hessian = (ends[: len(vector)] - ends[len(vector) :]) / (2 * step)

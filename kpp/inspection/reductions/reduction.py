@@ -124,6 +124,7 @@ class Steps(NamedTuple):
         lower, upper = (np.take_along_axis(index, place + step, axis=2) for step in (0, 1))
         # The complements of what was present before and after a step are those of the step of the reverse order.
         before, after = np.concatenate([lower[:, 0], upper[:, 1]]), np.concatenate([upper[:, 0], lower[:, 1]])
+        # Half: each order also counts reversed.
         return cls(coalitions, before, after, np.full(before.shape, 0.5 / num_orders), num_orders)
 
     @property
@@ -210,7 +211,7 @@ def _tables(game: Game, steps: Steps) -> Iterator[Float[np.ndarray, "c p *output
 
 
 def _whole_table(table: Float[Array, " c"]) -> Float[Array, " c"]:
-    return table
+    return table  # defined at module level, because JAX compiles a new function again
 
 
 def _slopes(steps: Steps, loss: Loss, y: np.ndarray, table: Float[np.ndarray, "c p *outputs"]) -> np.ndarray:

@@ -150,7 +150,7 @@ def _leave_one_out(
     covariance: Float[np.ndarray, "a b N"], absent: Float[np.ndarray, "a b N"], rest: np.ndarray | float
 ) -> Float[np.ndarray, "3 a b N"]:
     """Return the polynomial q of each player at t = 0, at t = 1, and its integral over t."""
-    nodes, weights = gauss_legendre(num_nodes(len(covariance)))
+    nodes, weights = gauss_legendre(num_nodes(len(covariance)))  # exact: q has degree g - 1
     integral = sum(
         weight * _others(absent + node * covariance, rest) for node, weight in zip(nodes, weights, strict=True)
     )

@@ -71,7 +71,7 @@ def grid_indices(predict: Predict, levels: list[Levels], players: Players) -> Fl
     components = _components(values.squeeze(tuple(a + 1 for a in range(len(shape)) if a not in active)), levels, active)
     sets = np.indices((2,) * len(active)).reshape(len(active), -1).astype(bool)
     sizes = np.maximum(sets.sum(axis=0), 1)
-    weights = np.stack([sets & (sizes == 1), sets, sets / sizes])
+    weights = np.stack([sets & (sizes == 1), sets, sets / sizes])  # Owen (2014)
     indices = np.zeros((3, len(values), len(shape)))
     indices[:, :, active] = np.einsum("mac,sc->msa", weights, components)
     return indices
@@ -83,11 +83,11 @@ def _components(values: np.ndarray, levels: list[Levels], active: list[int]) -> 
         shares = levels[player].shares
         values = np.moveaxis(values, axis, -1)
         mean = (values @ shares)[..., None]
-        parts = np.concatenate([mean, (values - mean) * np.sqrt(shares)], axis=-1)
+        parts = np.concatenate([mean, (values - mean) * np.sqrt(shares)], axis=-1)  # squares sum to variances
         values = np.moveaxis(parts, -1, axis)
     energy = values**2
     for axis in range(1, energy.ndim):
-        energy = np.add.reduceat(energy, [0, 1], axis=axis)
+        energy = np.add.reduceat(energy, [0, 1], axis=axis)  # the mean, and all contrasts together
     return energy.reshape(len(energy), -1)
 
 
@@ -126,10 +126,10 @@ def _terms(predict: Predict, rows: np.ndarray, players: Players, uniform: np.nda
     values = predict(stacked.reshape(-1, rows.shape[1])).reshape(-1, 2 * count + 1, num)
     base, steps, alone = values[:, :1], values[:, : count + 1], values[:, count + 1 :]
     gains = steps[:, :-1] - steps[:, 1:]
-    shapley = (base - (steps[:, :-1] + steps[:, 1:]) / 2) * gains
+    shapley = (base - (steps[:, :-1] + steps[:, 1:]) / 2) * gains  # Goda (2021), with the mean of both values as m'
     orders = np.broadcast_to(ranks.T[None], shapley.shape)
     main = (steps[:, -1:] - (base + alone) / 2) * (alone - base)
-    return np.stack([main, (base - alone) ** 2 / 2, np.take_along_axis(shapley, orders, axis=1)])
+    return np.stack([main, (base - alone) ** 2 / 2, np.take_along_axis(shapley, orders, axis=1)])  # Jansen (1999)
 
 
 def draw_product(

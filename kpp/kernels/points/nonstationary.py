@@ -47,7 +47,7 @@ class Constant(AbstractScaledProduct):
         return jnp.broadcast_to(jnp.sqrt(self.scale).astype(dtype), (leaf.shape[0], 1))
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        return frozenset()
+        return frozenset()  # it reads none
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

@@ -124,6 +124,7 @@ class Projected(AbstractBatchKernel):
         elements = self._elements(expectation, x)
         values = expectation.kernel.diagonal(elements.seen)
         if elements.coordinates is not None:
+            # k - 2 w k(X_u, x) + w K_uu w, in the coordinates of the sample or of the landmarks.
             taken = 2 * expectation.sections(elements.seen) - expectation.spread(elements.coordinates)
             values = values - jnp.sum(elements.coordinates * taken, axis=0)
         return values * self.condition_kernel.diagonal(elements.points) if self.form == "product" else values
@@ -175,6 +176,7 @@ class Projected(AbstractBatchKernel):
 
     def _expectation(self) -> _Expectation:
         averaged = self.kernel + Constant(1.0) if self.form == "product" else self.kernel
+        # The paper prints gamma for an averaged loss, which takes n' gamma.
         ridge = self.points.shape[0] * self.regularization
         if self.landmarks is None:
             what = "the matrix of the condition kernel plus n * regularization * I"

@@ -217,7 +217,7 @@ def _signed_sections(present: Array, absent: Array, weights: Array) -> Float[Arr
         difference = factors[:, None] - absent
 
         def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
-            others = products_of_others(absent + node[0] * difference)
+            others = products_of_others(absent + node[0] * difference)  # no division: factors may be 0
             return total + node[1] * jnp.einsum("b,dbn->dn", weights, difference * others, precision="highest"), None
 
         table = jnp.asarray(nodes, dtype=absent.dtype), jnp.asarray(node_weights, dtype=absent.dtype)
