@@ -130,7 +130,7 @@ class Scaled(AbstractComposite):
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
         features = self.kernel.finite_features(x)
-        return None if features is None else jnp.sqrt(self._variance()) * features  # the kernel multiplies two
+        return None if features is None else jnp.sqrt(self._variance()) * features  # squared by the inner product
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
         return tuple(ProductTerm((term,), self.variance) for term in self.kernel.product_terms())
