@@ -87,24 +87,12 @@ def explain(
 
 def read(
     predictor: object,
-    x: Any,
+    x: Any,  # without chunks it also gives the levels of an estimator of another library
     explainer: str | AbstractExplainer | type[AbstractExplainer],
     value_function: str | AbstractValueFunction | None,
     options: Mapping[str, Any],
 ) -> Reader:
-    """Read what is explained and by what, once for all rows.
-
-    Args:
-        predictor: As for `explain`, like the other arguments.
-        x: All rows: an array, or a data frame, whose columns give a predictor without names their order. Without chunks
-            it also gives the levels of an estimator of another library.
-        explainer: The explainer.
-        value_function: The value function.
-        options: Fields of the explainer and of the value function.
-
-    Returns:
-        The reader, which explains these rows, or blocks of them.
-    """
+    """Read what is explained, and by what, once for all rows; the arguments are those of `explain`."""
     predictor = getattr(predictor, "best_estimator_", predictor)  # of a search over hyperparameters
     fit = fit_of(predictor)
     plan = _Plan.create(explainer, value_function, options)
@@ -137,21 +125,13 @@ def without_progress(
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A predictor that has been read, and its explainer, to explain any number of tables of rows.
-
-    Args:
-        explainer: The explainer.
-        predictor: The predictor, as the explainer takes it.
-        record: Attributes of the explanations.
-        columns: The columns of data frames that the predictor reads; None if it does not know columns.
-        names: The columns that an explainer finds in the rows only; None if the predictor brings them along.
-    """
+    """A predictor that has been read, and its explainer, to explain any number of tables of rows."""
 
     explainer: AbstractExplainer
-    predictor: Any
-    record: dict[str, str]
-    columns: tuple[str, ...] | None
-    names: Schema | None
+    predictor: Any  # as the explainer takes it
+    record: dict[str, str]  # attributes of the explanations
+    columns: tuple[str, ...] | None  # those of data frames that the predictor reads; None if it does not know columns
+    names: Schema | None  # that an explainer finds in the rows only; None if the predictor brings them along
 
     def dataset(self, x: object, rng_key: RngKey | None) -> xr.Dataset:
         """Return the dataset of the explanation of some rows."""
@@ -219,19 +199,12 @@ class _Part(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How an explainer is built.
-
-    Attributes:
-        explainer: The explainer.
-        game: The value function, or None if the explainer has none or its own default.
-        options: The options of both.
-        ready: The explainer if the user has built it.
-    """
+    """How an explainer is built."""
 
     explainer: _Part
-    game: _Part | AbstractValueFunction | None
-    options: Mapping[str, Any]
-    ready: AbstractExplainer | None
+    game: _Part | AbstractValueFunction | None  # None if the explainer has none or its own default
+    options: Mapping[str, Any]  # of both
+    ready: AbstractExplainer | None  # the explainer if the user has built it
 
     @classmethod
     def create(cls, explainer: object, value_function: object, options: Mapping[str, Any]) -> _Plan:

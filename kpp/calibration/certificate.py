@@ -252,26 +252,15 @@ class _Known:
 
 @dataclasses.dataclass(frozen=True)
 class _Repetition:
-    """What is repeated for each data set.
-
-    Args:
-        fit: The user's fit.
-        source: The fit whose model gives the truth.
-        from_prior: Whether the function is drawn from the prior, given the hyperparameters.
-        draws: The hyperparameters of each data set, by site.
-        x: The rows to predict and explain, as the model takes them.
-        max_draws: The largest number of draws that are explained.
-        options: How they are explained; None leaves explanations out.
-        rng_key: A random key.
-    """
+    """What is repeated for each data set."""
 
     fit: Fit
-    source: Fit
-    from_prior: bool
-    draws: dict[str, Array]
+    source: Fit  # its model gives the truth
+    from_prior: bool  # whether the function is drawn from the prior, given the hyperparameters
+    draws: dict[str, Array]  # of the hyperparameters, for each data set
     x: Array
-    max_draws: int
-    options: dict[str, Any] | None
+    max_draws: int  # that are explained
+    options: dict[str, Any] | None  # of explanations; None leaves them out
     rng_key: RngKey
 
     def positions(self, number: int) -> dict[str, np.ndarray]:
@@ -283,6 +272,7 @@ class _Repetition:
         fit = Fit.run(keys[1], self.fit.model, data, self.fit.schema, self.fit.inference, num_prior_samples=0)
         predicted = fit.predict(self.x)
         mean, variance = (predicted[name].values.reshape(-1, len(self.x)) for name in ("mean", "latent_variance"))
+        # A known value has a position of 0, 1/2 or 1.
         scores = (np.asarray(truth.values) - mean) / np.sqrt(np.maximum(variance, np.finfo(variance.dtype).tiny))
         found = {"values of the function": special.ndtr(scores).mean(axis=0)}
         if "noise_variance" in predicted:

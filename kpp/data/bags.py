@@ -160,7 +160,7 @@ class Bags(eqx.Module):
             return self.means(kernel(self.points, x))
         points, index = self._blocks()
 
-        @jax.checkpoint
+        @jax.checkpoint  # derivatives compute a block again, instead of keeping all
         def block(points: Array, index: Array) -> Array:
             return self._sum(kernel(points, x), index)
 

@@ -79,6 +79,7 @@ def _spread(function: RKHSFunction, size: int) -> tuple[Int[np.ndarray, " k"], I
     norms = np.linalg.norm(np.asarray(function.coefficients).reshape(size, -1), axis=1)
     leaves = [norms, *jax.tree.leaves(eqx.filter(function.kernel, eqx.is_inexact_array))]
     columns = np.concatenate([np.asarray(leaf).reshape(size, -1) for leaf in leaves], axis=1)
+    # Ratios of parameters matter, and coefficients may be 0.
     columns = np.log(np.abs(columns[:, np.ptp(columns, axis=0) > 0]) + np.finfo(columns.dtype).tiny)
     spread = columns.std(axis=0)
     columns = ((columns - columns.mean(axis=0)) / spread)[:, spread > 0] if size > 1 else columns

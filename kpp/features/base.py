@@ -38,7 +38,6 @@ class AbstractFeatureKernel(AbstractKernel):
         """
 
     def finite_features(self, x: Points) -> Float[Array, "n q"]:
-        """Return the features, `feature_map`."""
         return self.feature_map(x)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:

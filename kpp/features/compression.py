@@ -72,6 +72,7 @@ def _project(function: RKHSFunction, landmarks: Points) -> tuple[Array, Array, A
         factor = linalg.cholesky(f.kernel.gram(landmarks))
         half = linalg.solve_lower(factor, values)
         squared_norm = _squared_norm(f)
+        # Pythagoras: a projection is orthogonal.
         squared_error = jnp.maximum(squared_norm - jnp.sum(jnp.square(half), axis=0), 0.0)
         return linalg.cho_solve(factor, values), jnp.sqrt(squared_error), jnp.sqrt(squared_norm)
 

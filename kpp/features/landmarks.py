@@ -132,7 +132,7 @@ def _centers(sample: Array, num: int, rng_key: RngKey) -> Array:
 def _discrepancy(kernel: AbstractKernel, first: Array, second: Array) -> Float[Array, ""]:
     pairs = ((first, first), (first, second), (second, second))
     within, across, other = (jnp.mean(_section_means(kernel, *pair)) for pair in pairs)
-    return jnp.sqrt(jnp.maximum(within - 2 * across + other, 0.0))
+    return jnp.sqrt(jnp.maximum(within - 2 * across + other, 0.0))  # rounding may make the square negative
 
 
 def _section_means(kernel: AbstractKernel, x: Array, z: Array) -> Float[Array, " n"]:

@@ -47,7 +47,6 @@ class Nystrom(AbstractFeatureKernel):
         return self.kernel(x, self.landmarks) @ self._whitener().T
 
     def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
-        """Write a function with sections of the base kernel at the landmarks."""
         sections = self.kernel(self.landmarks, points) @ coefficients
         whitener = self._whitener()
         return self.kernel.unfold(self.landmarks, whitener.T @ (whitener @ sections))

@@ -52,7 +52,6 @@ class PreferentialFeatures(AbstractFeatureKernel):
         return features
 
     def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
-        """Write a function with the preferential kernel of the kernel of an item."""
         return Preferential(self.kernel), points, coefficients
 
     @classmethod
@@ -82,15 +81,12 @@ class GeneralizedPreferentialFeatures(AbstractFeatureKernel):
         return features
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate the kernel at every two of m1 and m2 pairs, by the r features of the items."""
         return GeneralizedPreferential(self.kernel)(x1, x2)
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every two of m pairs, by the r features of the items."""
         return GeneralizedPreferential(self.kernel).gram(x)
 
     def diagonal(self, x: Points) -> Float[Array, " n"]:
-        """Evaluate the kernel at each pair with itself, by the r features of the items."""
         return GeneralizedPreferential(self.kernel).diagonal(x)
 
     def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:

@@ -21,7 +21,7 @@ import numpy as np
 
 T = TypeVar("T")
 
-_MOST = 2**53
+_MOST = 2**53  # larger integers are not all numbers of float64
 _BITS_64 = 2**63
 # Rounding to float32 that changes values by more than this share of their range gets a warning.
 _MOST_ROUNDED = 1e-3
@@ -367,6 +367,7 @@ def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.A
 
 def _refuse_overflow(array: np.ndarray, name: str) -> None:
     """Raise ValueError if numbers are so large that sums of their squares would be infinite."""
+    # Room for sums of a million squares.
     largest, limit = float(np.abs(array).max()), 1e-3 * float(np.finfo(array.dtype).max) ** 0.5
     if largest > limit:
         raise ValueError(

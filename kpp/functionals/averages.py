@@ -19,10 +19,6 @@ def _points(value: Points) -> Points:
     return finite_arrays(value, "points")
 
 
-def _weights(value: Numbers) -> Array:
-    return as_finite_array(value, "weights")
-
-
 @data_class
 class Values(AbstractFunctional):
     r"""The values of a function at points, :math:`f(x_i)`.
@@ -35,25 +31,20 @@ class Values(AbstractFunctional):
 
     @property
     def num_values(self) -> int:
-        """The number of points."""
         return jax.tree.leaves(self.points)[0].shape[0]
 
     def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
-        """Return the values of a function."""
         return function(self.points)
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
-        """Return the kernel's sections at the points, an `RKHSFunction`."""
         return self.adjoint(kernel, jnp.eye(self.num_values))
 
     def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
-        """Return the sum of the kernel's sections at the points."""
         return RKHSFunction(kernel, self.points, coefficients)
 
     def prior_covariance(
         self, kernel: AbstractKernel, other: AbstractFunctional | None = None
     ) -> Float[Array, "q q_other"]:
-        """Return the covariance under the prior; with itself it is a kernel matrix."""
         return kernel.gram(self.points) if other is None else super().prior_covariance(kernel, other)
 
 
@@ -78,7 +69,9 @@ class Average(AbstractFunctional):
     def __init__(self, points: Points, weights: Numbers | None = None) -> None:
         self.points = points
         size = jax.tree.leaves(points)[0].shape[0]
-        self.weights = jnp.atleast_2d(jnp.full(size, 1.0 / size) if weights is None else _weights(weights))
+        self.weights = jnp.atleast_2d(
+            jnp.full(size, 1.0 / size) if weights is None else as_finite_array(weights, "weights")
+        )
 
     def __check_init__(self) -> None:
         size = jax.tree.leaves(self.points)[0].shape[0]
@@ -87,17 +80,13 @@ class Average(AbstractFunctional):
 
     @property
     def num_values(self) -> int:
-        """The number of weighted sums."""
         return self.weights.shape[0]
 
     def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
-        """Return the weighted sums of the values of a function."""
         return jnp.tensordot(self.weights, function(self.points), axes=1, precision="highest")
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
-        """Return the weighted sums of kernel sections, an `RKHSFunction`."""
         return self.adjoint(kernel, jnp.eye(self.num_values))
 
     def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
-        """Return the sum of the kernel's sections at the points, with the weights times the coefficients."""
         return RKHSFunction(kernel, self.points, jnp.tensordot(self.weights.T, coefficients, axes=1))

@@ -177,27 +177,22 @@ class Combination(AbstractFunctional):
     matrix: Float[Array, "r q"] | None = None
 
     def __check_init__(self) -> None:
-        """Check that the matrix has a column for each number of the parts."""
         columns = sum(part.num_values for part in self.parts)
         if self.matrix is not None and self.matrix.shape[1:] != (columns,):
             raise ValueError(f"`matrix` must have shape (r, {columns}), got shape {self.matrix.shape}")
 
     @property
     def num_values(self) -> int:
-        """The number of combinations."""
         return sum(part.num_values for part in self.parts) if self.matrix is None else self.matrix.shape[0]
 
     def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
-        """Return the combinations of the numbers of a function."""
         return self._combine(jnp.concatenate([part.apply(function) for part in self.parts]))
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
-        """Return the combinations of the representers of the parts."""
         functions = [part.representer(kernel) for part in self.parts]
         return lambda x: self._combine(jnp.concatenate([function(x) for function in functions], axis=1).T).T
 
     def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
-        """Return the sum of the functions of the parts."""
         weights = coefficients if self.matrix is None else jnp.tensordot(self.matrix.T, coefficients, axes=1)
         stops = np.cumsum([part.num_values for part in self.parts])[:-1]
         blocks = zip(self.parts, jnp.split(weights, stops), strict=True)
@@ -209,12 +204,10 @@ class Combination(AbstractFunctional):
     def prior_covariance(
         self, kernel: AbstractKernel, other: AbstractFunctional | None = None
     ) -> Float[Array, "q q_other"]:
-        """Return the combinations of the covariances of the parts."""
         columns = self if other is None else other
         return self._combine(jnp.concatenate([part.prior_covariance(kernel, columns) for part in self.parts]))
 
     def check_space(self, function: RKHSFunction) -> None:
-        """Raise ValueError if the numbers of a part are not defined for functions of the space of a function."""
         for part in self.parts:
             part.check_space(function)
 

@@ -58,7 +58,6 @@ class Gradient(AbstractFunctional):
 
     @property
     def num_values(self) -> int:
-        """The number of points times the number of features."""
         return self.points.shape[0] * len(self.features)
 
     def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
@@ -71,7 +70,6 @@ class Gradient(AbstractFunctional):
         return slopes.reshape(-1, *slopes.shape[2:])
 
     def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
-        """Return the sum of the derivatives of the kernel's sections at the points."""
         points = jnp.repeat(self.points, len(self.features), axis=0)
         directions = jnp.tile(self._directions, (self.points.shape[0], 1))
         return RKHSFunction(WithDerivatives(kernel), DirectedPoints(points, directions), coefficients)
@@ -101,7 +99,7 @@ class Gradient(AbstractFunctional):
 def _has_kink(function: RKHSFunction, point: Array, step: Array, feature: int) -> bool:
     two = jnp.stack([point, point.at[feature].add(step)])
     gram, slopes = _near_one_point(function, two, feature)
-    variances = gram[..., 0, 0] + gram[..., 1, 1] - 2 * gram[..., 0, 1]
+    variances = gram[..., 0, 0] + gram[..., 1, 1] - 2 * gram[..., 0, 1]  # of a smooth kernel near slope * step^2
     return bool(jnp.any(variances > 2 * jnp.abs(slopes[..., 0, 0]) * step**2 + _ROUNDING * gram[..., 0, 0]))
 
 

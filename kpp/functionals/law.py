@@ -135,7 +135,7 @@ def _distribution(mean: np.ndarray, sd: np.ndarray, at: np.ndarray) -> Float[np.
 
 def _quantile(mean: np.ndarray, sd: np.ndarray, level: float) -> Float[np.ndarray, " q"]:
     """Return the quantiles of the mixture by bisection."""
-    low, high = (mean - 40 * sd).min(axis=0), (mean + 40 * sd).max(axis=0)
+    low, high = (mean - 40 * sd).min(axis=0), (mean + 40 * sd).max(axis=0)  # the tail beyond underflows in float64
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         below = _distribution(mean, sd, middle) < level

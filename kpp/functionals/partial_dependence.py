@@ -58,30 +58,14 @@ class PartialDependence(AbstractFunctional):
 
     @property
     def num_values(self) -> int:
-        """The number of values of the columns."""
         return self.values.shape[0]
 
     def apply(self, function: PointFunction) -> Float[Array, "p *outputs"]:
-        """Return the means of a function."""
         if not (isinstance(function, RKHSFunction) and eqx.is_array(function.points)):
             return self._mean(function)
         sections = self._sections(function.kernel, function.points)
         numbers = jnp.tensordot(sections, function.coefficients, axes=1, precision="highest")
         return numbers + jnp.broadcast_to(function.intercept, numbers.shape) * jnp.sum(self.weights)
-
-    def moments(
-        self, mean: RKHSFunction, root: Float[Array, "n r"]
-    ) -> tuple[Float[Array, " p"], Float[Array, "p r"], Float[Array, "p p"]]:
-        """Return the parts of the law; where the rows are the points of the mean, they share one kernel matrix."""
-        kernel = mean.kernel
-        if self.rows is mean.points and isinstance(kernel, AbstractProductKernel):
-            others = self._others(kernel, self.rows)
-            sections = self._factor(kernel, self.rows) * others[None]
-            prior = self._factor(kernel, self._settings) * jnp.dot(others, self.weights)
-        else:
-            sections, prior = self._sections(kernel, mean.points), self.prior_covariance(kernel)
-        center = jnp.matmul(sections, mean.coefficients, precision="highest") + mean.intercept * jnp.sum(self.weights)
-        return center, jnp.matmul(sections, root, precision="highest"), prior
 
     def prior_covariance(
         self, kernel: AbstractKernel, other: AbstractFunctional | None = None
@@ -100,6 +84,7 @@ class PartialDependence(AbstractFunctional):
             return jnp.matmul(features, features.T, precision="highest")
         if not has_product_terms(kernel):
             return super().prior_covariance(kernel)
+        # XLA computes `_others` once for this and for `_sections` at the same rows, so `moments` need not share it.
         parts = [
             self._factor(term, self._settings) * jnp.dot(self._others(term, self.rows), self.weights)
             for term in kernel.product_terms()
@@ -107,7 +92,6 @@ class PartialDependence(AbstractFunctional):
         return jnp.sum(jnp.stack(parts), axis=0)
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
-        """Return the means of the kernel's sections."""
         return lambda x: self._sections(kernel, x).T
 
     def _sections(self, kernel: AbstractKernel, points: Points) -> Float[Array, "p n"]:

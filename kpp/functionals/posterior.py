@@ -82,7 +82,7 @@ class GPPosterior(eqx.Module):
             ValueError: If the numbers are not defined for the functions of the kernel.
         """
         functional.check_space(self.mean)
-        # Where the functional holds the points of the posterior, `moments` may share their kernel matrices.
+        # Where the functional holds the points of the posterior, XLA computes equal parts of the law once.
         equal = jax.tree.map(lambda leaf: _is_equal(leaf, self.mean.points), functional)
         return _law(self, eqx.filter(functional, equal, inverse=True), equal)
 
@@ -121,7 +121,7 @@ class GPPosterior(eqx.Module):
 
         def of_one_draw(draw: GPPosterior) -> Array:
             variance = draw.mean.kernel.diagonal(x) - jnp.sum(draw.whitened(x) ** 2, axis=-1)
-            return jnp.maximum(variance, 0.0)
+            return jnp.maximum(variance, 0.0)  # a difference of nearly equal numbers where there are data
 
         return self.map_draws(of_one_draw)
 

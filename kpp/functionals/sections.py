@@ -39,25 +39,18 @@ class DirectedPoints(NamedTuple):
 
 
 class WithDerivatives(AbstractKernel):
-    r"""A kernel whose points may be derivatives along one feature, `DirectedPoints`; at arrays it is the kernel itself.
-
-    Args:
-        kernel: The kernel.
-    """
+    """A kernel whose points may be derivatives along a feature, `DirectedPoints`; at arrays it is unchanged."""
 
     kernel: AbstractKernel
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Evaluate the kernel, or its derivative, at two points."""
         return _along(self.kernel.evaluate, x1, x2, jnp.any)
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        """Evaluate at every pair; between arrays as the kernel does it."""
         derived = isinstance(x1, DirectedPoints) or isinstance(x2, DirectedPoints)
         return super().__call__(x1, x2) if derived else self.kernel(x1, x2)
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Return the terms of the kernel, with derivatives."""
         return tuple(map(_TermWithDerivatives, self.kernel.product_terms()))
 
 
@@ -71,7 +64,6 @@ class _TermWithDerivatives(AbstractProductKernel):
         return self.kernel.scale
 
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
-        """Evaluate the factors, or their derivatives, at two points."""
         return _along(self.kernel.evaluate_factors, x1, x2, lambda along: along)
 
 

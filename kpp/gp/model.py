@@ -69,13 +69,13 @@ class AbstractGPModel(AbstractModel):
         return _log_likelihood(self.posterior(sample, data), data)
 
     def latent_values(self, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return the values of the function at the points if they are drawn; see `AbstractModel.latent_values`."""
+        # Known only where an inference has drawn them.
         held_out = self.posterior(sample, data).held_out if WHITENED in sample else None
         return {} if held_out is None else {FUNCTION_VALUES: held_out()[0]}
 
     @property
     def observes_points(self) -> bool:
-        """Whether the observations belong to single points: whether the model keeps `log_likelihood` as it is here."""
+        # A model that overrides it has observations that do not belong to single points.
         return type(self).log_likelihood is AbstractGPModel.log_likelihood
 
     def held_out_mean(self, sample: Sample, data: Data) -> Array:
@@ -86,7 +86,6 @@ class AbstractGPModel(AbstractModel):
         return predicted.get("response_mean", mean)
 
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
-        """Return moments of the function and the quantities of the likelihood; see `AbstractModel.predictive`."""
         posterior = self.posterior(sample, data)
         latent = posterior.moments(x, covariance=True) if covariance else moments_in_blocks(posterior.moments, x)
         result = {"mean": latent.mean, "latent_variance": latent.variance}
@@ -99,19 +98,16 @@ class AbstractGPModel(AbstractModel):
         return draw_joint(rng_key, posterior.joint(x), self.variance_scale(posterior, x))
 
     def draw_predictive(self, rng_key: RngKey, sample: Sample, data: Data, x: Points) -> Array:
-        """Return one joint draw of new observations at p points; see `AbstractModel.draw_predictive`."""
         posterior = self.posterior(sample, data)
         scale = self.variance_scale(posterior, x)
         return posterior.likelihood.draw_predictive(rng_key, posterior.joint(x), scale)
 
     def replicate(self, rng_key: RngKey, sample: Sample, data: Data) -> dict[str, Array]:
-        """Return one draw of new observations at the training points; see `AbstractModel.replicate`."""
         if type(self).draw_predictive is not AbstractGPModel.draw_predictive:
             return super().replicate(rng_key, sample, data)
         return self._replicate(rng_key, self.posterior(sample, data), data)
 
     def pointwise(self, rng_key: RngKey, sample: Sample, data: Data) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return `log_likelihood` and `replicate`, which share the posterior unless a subclass has its own methods."""
         names = ("log_likelihood", "replicate", "draw_predictive")
         if any(getattr(type(self), name) is not getattr(AbstractGPModel, name) for name in names):
             return super().pointwise(rng_key, sample, data)

@@ -124,7 +124,14 @@ class AbstractInference(_Fields, AbstractModule):
         data: Data,
         state: Mapping[str, jax.Array],
     ) -> Posterior:
-        """Continue the chains from `state` for `num_samples` more draws.
+        """Continue the chains of `run`, and return the further draws only.
+
+        Args:
+            rng_key: A JAX random key, different from the key of `run`.
+            num_samples: The number of further draws per chain.
+            numpyro_model: The model function that the chains belong to.
+            data: Its arguments by name.
+            state: `Posterior.state` of the chains.
 
         Raises:
             TypeError: If the inference has no chains.
@@ -138,10 +145,6 @@ class ApproximateMarginal(Protocol):
 
     def draw_latents(self, rng_key: jax.Array, value: Any) -> tuple[dict[str, jax.Array], jax.Array]:
         r"""Draw the latent values from their approximate law given the observations.
-
-        Args:
-            rng_key: A JAX random key.
-            value: The observations.
 
         Returns:
             The values by site, and the log of the weight that makes draws of z and of the posterior under the

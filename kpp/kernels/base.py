@@ -393,7 +393,6 @@ class AbstractProductKernel(AbstractKernel):
         return Restricted(self, as_mask(mask))
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Return the kernel itself, which is a product kernel."""
         return (self,)
 
 
@@ -416,10 +415,6 @@ class Restricted(AbstractProductKernel):
     r"""A product kernel without its scale and with some factors replaced by 1, as returned by `restrict`.
 
     .. math:: k_S(x, x') = \prod_{j \in S} k_j(x_j, x'_j)
-
-    Args:
-        kernel: The product kernel.
-        mask: True for the features in S, of shape (d,).
     """
 
     kernel: AbstractProductKernel
@@ -434,14 +429,12 @@ class Restricted(AbstractProductKernel):
         return self.kernel.nonnegative
 
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
-        """Return the factors, 1 for features that are left out."""
         factors = self.kernel.evaluate_factors(x1, x2)
         if factors.shape != self.mask.shape:
             raise ValueError(f"`mask` has shape {self.mask.shape}, but the kernel has {factors.shape[0]} factors")
         return jnp.where(self.mask, factors, jnp.ones_like(factors))
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        """Return the product of the factors that are left."""
         return jnp.prod(self.evaluate_factors(x1, x2))
 
 

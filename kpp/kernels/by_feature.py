@@ -84,7 +84,6 @@ class ProductKernel(AbstractProductKernel):
         return functools.reduce(operator.mul, values)
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return the features whose own kernel reads them as numbers."""
         self._check_count(len(features))
         parts = zip(self.kernels, features, strict=True)
         return frozenset().union(*(kernel.features_as_numbers((feature,)) for kernel, feature in parts))
@@ -173,12 +172,7 @@ class Selected(AbstractSelection, AbstractComposite):
 
 
 class SelectedTerm(AbstractSelection, AbstractProductKernel):
-    """A product kernel of some of the features, written as a product kernel of all features: the other factors are 1.
-
-    Args:
-        kernel: The product kernel, which receives only the selected features.
-        features: The features, a static tuple of positions or names.
-    """
+    """A product kernel of some of the features, as a product kernel of all features: the other factors are 1."""
 
     kernel: AbstractProductKernel
 
@@ -191,12 +185,10 @@ class SelectedTerm(AbstractSelection, AbstractProductKernel):
         return self.kernel.nonnegative
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
-        """Return the kernel's factors at their features and 1 elsewhere, for two points of shape (d,)."""
         index = _positions(self.features, check_points(self, x1, x2))
         return jnp.ones_like(x1).at[index].set(self.kernel.evaluate_factors(x1[index], x2[index]))
 
     def restrict(self, mask: Numbers) -> SelectedTerm:
-        """Restrict the kernel to those of its features that the mask keeps."""
         mask = as_mask(mask)
         return SelectedTerm(self.kernel.restrict(mask[_positions(self.features, mask.shape[0])]), self.features)
 

@@ -6,10 +6,10 @@ that are written with operators are flat: ``k1 + k2 + k3`` holds three kernels, 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import equinox as eqx
@@ -37,25 +37,23 @@ class Sum(AbstractComposite):
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        return _reduce(operator.add, [kernel.evaluate(x1, x2) for kernel in self.kernels])
+        return reduce(operator.add, [kernel.evaluate(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        return _reduce(operator.add, [kernel(x1, x2) for kernel in self.kernels])
+        return reduce(operator.add, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        return _reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
+        return reduce(operator.add, [kernel.gram(x) for kernel in self.kernels])
 
     def combine_sections(self, x: Points, points: Points, coefficients: Coefficients) -> OutputValues:
-        return _reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
+        return reduce(operator.add, [kernel.combine_sections(x, points, coefficients) for kernel in self.kernels])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the features of all kernels side by side, if all have finitely many."""
         found = [kernel.finite_features(x) for kernel in self.kernels]
         known = [features for features in found if features is not None]
         return jnp.concatenate(known, axis=1) if len(known) == len(found) else None
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Return the terms of all kernels."""
         return tuple(term for kernel in self.kernels for term in kernel.product_terms())
 
     @classmethod
@@ -75,26 +73,24 @@ class Product(AbstractComposite):
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        return _reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        return _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        return _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the products of a feature of each kernel, if all have finitely many."""
         return features_of_product(self.kernels, itertools.repeat(x, len(self.kernels)))
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Multiply out: one term for each choice of a term of every kernel."""
-        choices = itertools.product(*(kernel.product_terms() for kernel in self.kernels))
+        choices = itertools.product(*(kernel.product_terms() for kernel in self.kernels))  # sums are multiplied out
         return tuple(choice[0] if len(choice) == 1 else ProductTerm(choice) for choice in choices)
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         scales, kernels = zip(*(kernel.split_scale() for kernel in self.kernels), strict=True)
-        return _reduce(operator.mul, scales), Product(kernels)
+        return reduce(operator.mul, scales), Product(kernels)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
@@ -134,10 +130,9 @@ class Scaled(AbstractComposite):
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
         features = self.kernel.finite_features(x)
-        return None if features is None else jnp.sqrt(self._variance()) * features
+        return None if features is None else jnp.sqrt(self._variance()) * features  # squared by the inner product
 
     def product_terms(self) -> tuple[AbstractProductKernel, ...]:
-        """Return the terms of the kernel, scaled."""
         return tuple(ProductTerm((term,), self.variance) for term in self.kernel.product_terms())
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
@@ -145,7 +140,6 @@ class Scaled(AbstractComposite):
         return self._variance() * scale, kernel
 
     def unfold(self, points: Points, coefficients: Coefficients) -> tuple[AbstractKernel, Points, AnyArray]:
-        """Unfold the kernel and scale what it becomes."""
         kernel, points, coefficients = self.kernel.unfold(points, coefficients)
         return (self if kernel is self.kernel else Scaled(kernel, self.variance)), points, coefficients
 
@@ -163,10 +157,6 @@ class ProductTerm(AbstractProductKernel):
     r"""A multiple of a product of product kernels, as one product kernel: a term of a composite kernel.
 
     .. math:: k(x, x') = \sigma^2 \prod_i k_i(x, x')
-
-    Args:
-        kernels: Product kernels of the same number of features.
-        variance: :math:`\sigma^2`, a number of at least 0, or a prior.
     """
 
     kernels: tuple[AbstractProductKernel, ...] = eqx.field(converter=as_kernels)
@@ -174,32 +164,30 @@ class ProductTerm(AbstractProductKernel):
 
     @property
     def scale(self) -> Float[Array, ""]:
-        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.scale for kernel in self.kernels])
+        return scalar(self.variance, "variance") * reduce(operator.mul, [kernel.scale for kernel in self.kernels])
 
     @property
     def nonnegative(self) -> bool:
         return all(kernel.nonnegative for kernel in self.kernels)
 
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
-        return scalar(self.variance, "variance") * _reduce(
+        return scalar(self.variance, "variance") * reduce(
             operator.mul, [kernel.evaluate(x1, x2) for kernel in self.kernels]
         )
 
     def evaluate_factors(self, x1: Points, x2: Points) -> Float[Array, " d"]:
-        """Return the products of the kernels' factors, feature by feature."""
-        return _reduce(operator.mul, [kernel.evaluate_factors(x1, x2) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel.evaluate_factors(x1, x2) for kernel in self.kernels])
 
     def factors(self, x1: Points, x2: Points) -> Float[Array, "d n1 n2"]:
-        return _reduce(operator.mul, [kernel.factors(x1, x2) for kernel in self.kernels])
+        return reduce(operator.mul, [kernel.factors(x1, x2) for kernel in self.kernels])
 
     def __call__(self, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
-        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
+        return scalar(self.variance, "variance") * reduce(operator.mul, [kernel(x1, x2) for kernel in self.kernels])
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
-        return scalar(self.variance, "variance") * _reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
+        return scalar(self.variance, "variance") * reduce(operator.mul, [kernel.gram(x) for kernel in self.kernels])
 
     def restrict(self, mask: Numbers) -> ProductTerm:
-        """Restrict each kernel, and leave out the variance."""
         return ProductTerm(tuple(kernel.restrict(mask) for kernel in self.kernels))
 
 
@@ -225,7 +213,3 @@ def _summands(value: AbstractKernel | Leaf) -> tuple[AbstractKernel, ...]:
 
 def _multiplicands(kernel: AbstractKernel) -> tuple[AbstractKernel, ...]:
     return kernel.kernels if isinstance(kernel, Product) else (kernel,)
-
-
-def _reduce(operation: Callable[[Any, Any], Any], values: Iterable[Any]) -> Any:
-    return functools.reduce(operation, values)

@@ -60,13 +60,7 @@ def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix")
 
 
 def check_room(matrix: Float[Array, "n n"], further: int, what: str) -> None:
-    """Raise ValueError if further matrices of the size of one do not fit into memory beside it.
-
-    Args:
-        matrix: The matrix, of shape (n, n).
-        further: How many there will be besides it.
-        what: What the matrix is, for the message.
-    """
+    """Raise ValueError if further matrices of the size of one do not fit into memory in addition to it."""
     if not is_concrete(matrix):
         further += 1  # it is not there yet
     elif matrix.size > _LARGE:

@@ -20,18 +20,11 @@ _SLACK = 10  # the residual that is computed anew may exceed the tolerance by th
 
 
 class ShiftedSolutions(NamedTuple):
-    """The result of `conjugate_gradients`.
+    """The result of `conjugate_gradients`."""
 
-    Attributes:
-        value: The solutions, (s, n, k); NaN if the iterations did not converge.
-        steps: The number of iterations.
-        residual: The largest norm of a residual, computed anew for the least shift, in units of the norm of its
-            right-hand side.
-    """
-
-    value: Float[Array, "s n k"]
+    value: Float[Array, "s n k"]  # NaN if the iterations did not converge
     steps: Int[Array, ""]
-    residual: Float[Array, ""]
+    residual: Float[Array, ""]  # the largest, computed anew for the least shift, relative to its right-hand side
 
 
 class _State(NamedTuple):

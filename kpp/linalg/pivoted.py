@@ -23,19 +23,12 @@ _UNITS = 8
 
 
 class _Factorization(NamedTuple):
-    """The first steps of a factorization.
+    """The first steps of a factorization."""
 
-    Attributes:
-        left: The diagonal that is left, (n,); 0 for pivots.
-        root: The columns, (n, r); 0 for the steps to come.
-        turns: The step in which a row was the pivot, (n,); n for other rows.
-        rank: The number of steps.
-    """
-
-    left: Float[Array, " n"]
-    root: Float[Array, "n r"]
-    turns: Int[Array, " n"]
-    rank: Int[Array, ""]
+    left: Float[Array, " n"]  # the diagonal that is left; 0 for pivots
+    root: Float[Array, "n r"]  # the columns; 0 for the steps to come
+    turns: Int[Array, " n"]  # the step in which a row was the pivot; n for other rows
+    rank: Int[Array, ""]  # the number of steps
 
 
 def pivoted_cholesky(matrix: Float[Array, "n n"], rank: int) -> Float[Array, "n r"]:

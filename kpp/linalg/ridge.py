@@ -110,7 +110,6 @@ class DenseRidge(AbstractRidge):
         return cls(cholesky(add_diagonal(matrix.T, added), what=what), added)
 
     def solve(self, b: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-        """Solve two triangular systems with the Cholesky factor."""
         return cho_solve(self.factor, b)
 
     def inverse(self) -> Float[Array, "n n"]:
@@ -123,20 +122,16 @@ class DenseRidge(AbstractRidge):
         return add_diagonal(-self.inverse() * ridge[None, :], 1.0)
 
     def log_determinant(self) -> Float[Array, ""]:
-        """Sum the logarithms of the diagonal of the Cholesky factor."""
         return 2 * half_log_determinant(self.factor)
 
     def trace(self, elements: GramMatrix) -> Float[Array, ""]:
-        """Solve with the whole matrix G."""
         return jnp.trace(self.solve(elements.gram()))
 
     def leave_one_out(self, values: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-        """Use all entries of the inverse."""
         inverse = self.inverse()
-        return inverse @ values / _column(jnp.diagonal(inverse), values)
+        return inverse @ values / _column(jnp.diagonal(inverse), values)  # Rasmussen and Williams (2006), equation 5.12
 
     def leave_one_out_norms(self, elements: GramMatrix) -> Float[Array, " n"]:
-        """Use all entries of the inverse."""
         inverse = self.inverse()
         residuals = inverse / jnp.diagonal(inverse)[:, None]
         return jnp.sum((residuals @ elements.gram()) * residuals, axis=1)
@@ -195,19 +190,17 @@ class FeatureRidge(AbstractRidge):
         return self._weighted() @ self.coordinates(features)
 
     def solve(self, b: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-        """Use Woodbury's identity."""
-        return _column(self.multiplicity, b) * self._residuals(b) / self.ridge
+        return _column(self.multiplicity, b) * self._residuals(b) / self.ridge  # Woodbury's identity
 
     def log_determinant(self) -> Float[Array, ""]:
-        """Use the matrix determinant lemma."""
         n, q = self.features.shape
+        # The matrix determinant lemma.
         determinant = 2 * half_log_determinant(self.factor) + (n - q) * jnp.log(self.ridge)
         return determinant - jnp.sum(jnp.log(self.multiplicity))
 
     def trace(self, elements: GramMatrix) -> Float[Array, ""]:
-        """Use Woodbury's identity."""
         diagonal, product = elements.moments(self._weighted())
-        explained = jnp.trace(cho_solve(self.factor, self._weighted().T @ product))
+        explained = jnp.trace(cho_solve(self.factor, self._weighted().T @ product))  # Woodbury's identity
         return (jnp.dot(self.multiplicity, diagonal) - explained) / self.ridge
 
     def leverages(self) -> Float[Array, " n"]:
@@ -215,7 +208,6 @@ class FeatureRidge(AbstractRidge):
         return self.multiplicity * jnp.sum(self.coordinates(self.features).T * self.features, axis=1)
 
     def leave_one_out(self, values: Float[Array, "n *k"]) -> Float[Array, "n *k"]:
-        """Divide the residuals of the fit to all rows by one minus the leverages."""
         # These are c / r_i times the entries of C^-1 v and times the diagonal of C^-1.
         return self._residuals(values) / _column(1 - self.leverages(), values)
 
@@ -231,7 +223,7 @@ class FeatureRidge(AbstractRidge):
         explained = jnp.sum(sections * (sections @ (self._weighted().T @ product)), axis=1)
         squares = diagonal - 2 * jnp.sum(sections * product, axis=1) + explained
         leverages = self.multiplicity * jnp.sum(sections * self.features, axis=1)
-        return jnp.maximum(squares, 0.0) / (1 - leverages) ** 2
+        return jnp.maximum(squares, 0.0) / (1 - leverages) ** 2  # rounding may make a square negative
 
     def _weighted(self) -> Float[Array, "n q"]:
         return self.multiplicity[:, None] * self.features

@@ -72,12 +72,18 @@ def _divided_differences(values: Float[Array, " n"]) -> Float[Array, "n n"]:
     return jnp.where(positive[:, None] == positive[None, :], positive[:, None].astype(values.dtype), mixed)
 
 
+def clean_spectrum(matrices: Float[np.ndarray, "*batch g g"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues and eigenvectors of symmetric matrices; eigenvalues that are rounding errors are 0."""
+    eigenvalues, vectors = np.linalg.eigh((matrices + np.swapaxes(matrices, -1, -2)) / 2.0)
+    size = np.abs(eigenvalues)
+    rounding = 100 * size.shape[-1] * np.finfo(matrices.dtype).eps * size.max(axis=-1, keepdims=True)
+    return np.where(size > rounding, eigenvalues, 0.0), vectors
+
+
 def symmetric_root(matrices: Float[np.ndarray, "*batch g g"], *, inverse: bool = False) -> np.ndarray:
     """Return the symmetric roots of covariances, or their pseudo-inverses; rounding errors below 0 count as 0."""
-    eigenvalues, vectors = np.linalg.eigh((matrices + np.swapaxes(matrices, -1, -2)) / 2.0)
-    largest = np.abs(eigenvalues).max(axis=-1, keepdims=True)
-    rounding = 100 * eigenvalues.shape[-1] * np.finfo(matrices.dtype).eps * largest
-    kept = np.sqrt(np.where(eigenvalues > rounding, eigenvalues, 0.0))
+    eigenvalues, vectors = clean_spectrum(matrices)
+    kept = np.sqrt(np.maximum(eigenvalues, 0.0))
     if inverse:
         kept = np.divide(1.0, kept, out=np.zeros_like(kept), where=kept > 0)
     return (vectors * kept[..., None, :]) @ np.swapaxes(vectors, -1, -2)

@@ -22,32 +22,16 @@ _UNNAMED = "random numbers drawn outside of sample sites"
 
 
 class Replay(eqx.Module):
-    """A model with its arguments, to be run under one draw after another.
-
-    Args:
-        numpyro_model: The model function.
-        data: Its arguments by name; what changes from run to run is handed to `trace`.
-        row_plates: The plates that hold one member per row, with the number of training rows.
-    """
+    """A model with its arguments, to be run under one draw after another."""
 
     numpyro_model: NumpyroModel
     data: dict[str, Any] = eqx.field(converter=lambda data: as_leaves(data))
-    row_plates: tuple[str, ...] = eqx.field(static=True, default=())
+    row_plates: tuple[str, ...] = eqx.field(static=True, default=())  # the plates that hold one member per row
 
     def trace(
         self, draw: Mapping[str, Array], data: Mapping[str, Any], num_rows: int | None, unknown: Unknown | None = None
     ) -> Trace:
-        """Run the model.
-
-        Args:
-            draw: Values of sites by name.
-            data: Arguments that replace those of the same name.
-            num_rows: The size of the row plates; None leaves it unchanged.
-            unknown: What stands in for the values that are not known; `require_known` sees by it what depends on them.
-
-        Returns:
-            The trace of all sites.
-        """
+        """Run the model with some arguments replaced, the row plates resized if a size is given; return the trace."""
         unknown = Unknown() if unknown is None else unknown
         known = handlers.substitute(self.numpyro_model, data=dict(draw))
         whole = _replayed(known, unknown, self.row_plates, num_rows)
@@ -55,14 +39,9 @@ class Replay(eqx.Module):
 
 
 class Unknown(eqx.Module):
-    """Stand-ins for the values of sites that are not known, and the random key of everything else.
+    """Stand-ins for the values of sites that are not known, and the random key of everything else."""
 
-    Args:
-        stand_ins: A number for each site that may be unknown.
-        key: A random key.
-    """
-
-    stand_ins: dict[str, Array] = eqx.field(default_factory=dict)
+    stand_ins: dict[str, Array] = eqx.field(default_factory=dict)  # a number for each site that may be unknown
     key: Array = eqx.field(default_factory=lambda: jax.random.key(0))
 
     def value(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:

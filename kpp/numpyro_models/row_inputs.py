@@ -17,21 +17,13 @@ from kpp.typing import AnyArray
 
 @dataclasses.dataclass(frozen=True)
 class RowInputs:
-    """How the columns of points (n, d) become arguments of a model.
+    """How the columns of points (n, d) become arguments of a model."""
 
-    Args:
-        names: The names of the arguments.
-        widths: How many columns each argument has; None for an argument of shape (n,).
-        dtypes: The types of the arguments' entries.
-        schema: The names of the d columns, and the levels of those that hold codes.
-        rows: The training rows, (n, d).
-    """
-
-    names: tuple[str, ...]
-    widths: tuple[int | None, ...]
+    names: tuple[str, ...]  # of the arguments
+    widths: tuple[int | None, ...]  # columns of each argument; None for one of shape (n,)
     dtypes: tuple[np.dtype, ...]
-    schema: Schema
-    rows: Float[np.ndarray, "n d"]
+    schema: Schema  # of the columns
+    rows: Float[np.ndarray, "n d"]  # of training
 
     @classmethod
     def read(
@@ -42,12 +34,6 @@ class RowInputs:
         levels: Mapping[str, Sequence[Any]],
     ) -> RowInputs:
         """Read the arguments with which a model was run.
-
-        Args:
-            data: All arguments by name.
-            inputs: The names of the arguments with one entry per row.
-            feature_names: Names of all columns, in place of those of data frames and of arguments.
-            levels: For each column that holds codes its levels, in the order of the codes.
 
         Raises:
             ValueError: If an argument is missing, has another shape, differs in its rows from the others, or holds text

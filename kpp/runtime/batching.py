@@ -310,6 +310,12 @@ def split_rows(x: PyTree[Shaped[Array, "n ..."]], size: int) -> PyTree[Shaped[Ar
     return jax.tree.map(split, x)
 
 
+def split_weights(weights: Shaped[Array, "n ..."], size: int) -> Shaped[Array, "chunks size ..."]:
+    """Split numbers that belong to rows as `split_rows` does the rows, with 0 for those that fill the last chunk."""
+    filled = jnp.pad(weights, [(0, -weights.shape[0] % size)] + [(0, 0)] * (weights.ndim - 1))
+    return filled.reshape(-1, size, *weights.shape[1:])
+
+
 def map_rows(f: Callable[[PyTree], PyTree], x: PyTree, size: int) -> PyTree:
     """Apply a function of rows, whose results lead with the same rows, to `size` rows at a time."""
     num_rows = jax.tree.leaves(x)[0].shape[0]
@@ -321,9 +327,7 @@ def average_chunks(
     x: Float[Array, "m d"], size: int
 ) -> tuple[Float[Array, "chunks size d"], Float[Array, "chunks size"]]:
     """Split rows into chunks, with weights 1/m for the true rows and 0 for the rows that fill the last chunk."""
-    chunks = split_rows(x, size)
-    weights = jnp.arange(chunks.shape[0] * size) < x.shape[0]
-    return chunks, (weights / x.shape[0]).astype(x.dtype).reshape(-1, size)
+    return split_rows(x, size), split_weights(jnp.full(x.shape[0], 1 / x.shape[0], x.dtype), size)
 
 
 def sum_arrays(arrays: Iterable[Array]) -> Array:

@@ -48,21 +48,13 @@ def as_pair(edge: Any, argument: str) -> tuple[Any, Any]:
 def from_numpyro(
     model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], plate: str | None
 ) -> dict[str, Any]:
-    """Read the graph of a NumPyro model's sites, as `numpyro.infer.inspect.get_model_relations` finds it.
+    """Return the arguments of `CausalDAG`, as `numpyro.infer.inspect.get_model_relations` finds them in a model.
 
     Sample and deterministic sites become nodes; a site in a plate is one node for all units of the plate. Parameters
     (`numpyro.param`) are constants and do not become nodes. If the model gets data, the sites without data are latent,
-    except sites that are computed from observed sites alone. If no site has data, all are observed.
-
-    Args:
-        model: The model.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-        plate: The plate whose units the graph is about. Only its sites and their descendants are kept: any other site
-            has one value for all units, so for a single unit it is a constant. None keeps every site.
-
-    Returns:
-        Arguments of `CausalDAG`: `edges` and `latent`.
+    except sites that are computed from observed sites alone. If no site has data, all are observed. Of the sites
+    outside a plate that is given, only the descendants of its sites are kept: any other site has one value for all
+    units, so for a single unit it is a constant.
 
     Raises:
         CausalError: If the model does not have the plate, or has factors (`numpyro.factor`): a graph of the sites

@@ -19,11 +19,7 @@ _BEND = 0.55
 
 
 def draw_svg(directed: nx.DiGraph, bidirected: Sequence[Sequence[str]], latent: Set[str], title: str) -> Html:
-    """Draw a graph: latent nodes dashed, bidirected edges dashed with two tips.
-
-    Returns:
-        The SVG element. Names are text, which can be selected and searched.
-    """
+    """Draw a graph: latent nodes dashed, bidirected edges dashed with two tips; names are text."""
     positions = layered_positions(directed)
     half = {node: _RADIUS + _LETTER * len(node) / 2 for node in directed}
     widest = max(half.values())

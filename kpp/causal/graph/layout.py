@@ -8,11 +8,9 @@ Positions = dict[str, tuple[int, float]]
 
 
 def layered_positions(directed: nx.DiGraph) -> Positions:
-    """Place each node one step to the right of its last cause.
+    """Place each node one step to the right of its last cause, by its step and its height in the step.
 
-    Returns:
-        For each node its step and its height in the step, with heights centered at 0 and 1 apart; the nodes of a step
-        are in the order of the mean height of their causes.
+    Heights are centered at 0 and 1 apart; the nodes of a step are in the order of the mean height of their causes.
     """
     positions: Positions = {}
     for step, layer in enumerate(nx.topological_generations(directed)):
@@ -24,11 +22,7 @@ def layered_positions(directed: nx.DiGraph) -> Positions:
 
 
 def outer_side(positions: Positions, cause: str, effect: str) -> int:
-    """Return to which side an edge is bent that passes the nodes between its ends.
-
-    Returns:
-        1 for greater heights, -1 for smaller ones, and 0 for an edge to the next step, which is straight.
-    """
+    """Return the side where an edge passes the nodes between its ends: 1 above, -1 below, 0 if there are none."""
     (first, low), (last, high) = positions[cause], positions[effect]
     if last - first <= 1:
         return 0

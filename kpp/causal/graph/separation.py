@@ -185,14 +185,9 @@ def on_open_walks(
 ) -> set[str]:
     """Return the nodes on open walks from some nodes, with the closed nodes at which the walks end or turn.
 
-    The closed nodes among them are those that the other closed nodes do not separate from the sources.
-
-    Args:
-        graph: The graph.
-        sources: The nodes to start from.
-        closed: The nodes conditioned on.
-        inside: The nodes that the walks may visit, all by default; it must hold the ancestors of each of its nodes.
-        targets: Nodes at which the search stops: once it reaches one of them, the other nodes may be missing.
+    The closed nodes among them are those that the other closed nodes do not separate from the sources. The walks may
+    visit the nodes `inside`, which must hold the ancestors of each of its nodes; by default all. The search stops once
+    it reaches one of the `targets`, and the other nodes may then be missing.
     """
     return {node for node, _ in _search(graph, sources, targets, closed, closed, inside)}
 

@@ -73,16 +73,10 @@ def from_text(text: str) -> dict[str, Any]:
 
 
 def from_dot(text: str) -> dict[str, Any]:
-    """Read a directed graph in Graphviz's DOT language.
+    """Return the arguments of `CausalDAG` from a text in Graphviz's DOT language, such as ``digraph {x -> y; x -> z}``.
 
     An edge with `dir=both` is bidirected. A node with `latent=true` or `observed=no` is latent. Attributes of Graphviz
     that only change the drawing are skipped, HTML labels included.
-
-    Args:
-        text: The text, `digraph { x -> y; x -> z [dir=both] }`.
-
-    Returns:
-        Arguments of `CausalDAG`: `edges`, `nodes`, `latent`, `bidirected`.
 
     Raises:
         GraphSyntaxError: If the text is not a directed graph in this language, or has ports, selected nodes, invisible
@@ -92,16 +86,10 @@ def from_dot(text: str) -> dict[str, Any]:
 
 
 def from_dagitty(text: str) -> dict[str, Any]:
-    """Read a directed graph in the language of dagitty.net and of the R package dagitty.
+    """Return the arguments of `CausalDAG` from a text of dagitty, such as ``dag {x -> y <- u; u [latent]}``.
 
     Nodes marked `latent`, `unobserved`, `l` or `u` are latent. Attributes of a question rather than of the graph
     (`exposure` or `e`, `outcome` or `o`, `adjusted` or `a`) are skipped, and so are positions and labels.
-
-    Args:
-        text: The text, `dag { x -> y <- u; x <-> z; u [latent] }`.
-
-    Returns:
-        Arguments of `CausalDAG`: `edges`, `nodes`, `latent`, `bidirected`.
 
     Raises:
         GraphSyntaxError: If the text is not a graph in this language, has edges without a direction, selected nodes, or
@@ -111,11 +99,7 @@ def from_dagitty(text: str) -> dict[str, Any]:
 
 
 def to_dot(graph: MixedGraph) -> str:
-    """Return a graph in Graphviz's DOT language, as `from_dot` reads it.
-
-    Args:
-        graph: The graph. Latent nodes and bidirected edges are drawn dashed.
-    """
+    """Return a graph in Graphviz's DOT language, as `from_dot` reads it; what is latent or bidirected is dashed."""
     lines = [f"  {_quote(node)}{' [latent=true, style=dashed]' * (node in graph.latent)};" for node in graph.nodes]
     lines += [f"  {_quote(cause)} -> {_quote(effect)};" for cause, effect in graph.edges]
     pairs = sorted(graph.sort(pair) for pair in graph.bidirected)
@@ -157,14 +141,7 @@ def _truth(node: str, key: str, value: str) -> bool:
 
 
 class _Reader:
-    """Reads the statements of one text by recursive descent.
-
-    Args:
-        text: The text.
-        language: Its language, for messages.
-        header: What it starts with, as a regular expression.
-        arrows: The arrows of the language that are allowed in a causal graph.
-    """
+    """Reads the statements of one text by recursive descent; `header`, a pattern, starts it."""
 
     def __init__(self, text: str, language: str, header: str, arrows: set[str]):
         self.language, self.arrows = language, arrows

@@ -20,11 +20,7 @@ from kpp.causal.identification.expressions import (
 
 
 class Algebra:
-    """Builds short expressions in the law of a graph's observed nodes.
-
-    Args:
-        graph: A causal graph without latent nodes; the law satisfies its separations.
-    """
+    """Builds short expressions in the law of a graph without latent nodes, which satisfies its separations."""
 
     def __init__(self, graph: CausalDAG):
         self._graph, self._order = graph, graph.topological_order()

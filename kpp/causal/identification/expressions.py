@@ -32,25 +32,15 @@ def _by_number(name: str) -> list[tuple[bool, int | str]]:
 
 @dataclass(frozen=True)
 class Notation:
-    """A notation for expressions: text or LaTeX.
+    """A notation for expressions: text or LaTeX."""
 
-    Args:
-        name: Writes the name of a node.
-        bar: The sign before the conditions of a probability.
-        do: Writes an intervention on names.
-        times: The sign between factors.
-        sum: Writes the sign of a sum over names.
-        ratio: Writes a fraction.
-        brackets: Encloses a factor that is a sum.
-    """
-
-    name: Callable[[str], str]
-    bar: str
-    do: Callable[[str], str]
-    times: str
-    sum: Callable[[str], str]
-    ratio: Callable[[str, str], str]
-    brackets: tuple[str, str]
+    name: Callable[[str], str]  # of a node
+    bar: str  # before the conditions of a probability
+    do: Callable[[str], str]  # an intervention on names
+    times: str  # between factors
+    sum: Callable[[str], str]  # the sign of a sum over names
+    ratio: Callable[[str, str], str]  # a fraction
+    brackets: tuple[str, str]  # around a factor that is a sum
 
     def names(self, nodes: frozenset[str], written: Mapping[str, str]) -> str:
         """Write names in alphabetical order, w2 before w10."""
@@ -122,12 +112,10 @@ class Probability(Expression):
         return self.free
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the probability: P(y | x, z)."""
         condition = notation.bar + notation.names(self.given, written) if self.given else ""
         return f"P({notation.names(self.outcome, written)}{condition})"
 
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return the conditional probabilities."""
         joint = law.sum([node for node in law.dims if node not in self.free])
         return _divide(joint, joint.sum(sorted(self.outcome)), Probability(self.given)) if self.given else joint
 
@@ -147,7 +135,6 @@ class ProbabilityProduct(Expression):
         return frozenset().union(*(factor.mentioned for factor in self.factors))
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the factors side by side; a sum that is not the last one stands in brackets."""
         parts = [factor.write(notation, written) for factor in self.factors]
         for position, factor in enumerate(self.factors):
             if isinstance(factor, ProbabilitySum) and position < len(parts) - 1:
@@ -155,7 +142,6 @@ class ProbabilityProduct(Expression):
         return notation.times.join(parts) or "1"
 
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return the products."""
         return _contract(self, frozenset(), law)
 
 
@@ -175,11 +161,9 @@ class Ratio(Expression):
         return self.above.mentioned | self.below.mentioned
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the fraction."""
         return notation.ratio(self.above.write(notation, written), self.below.write(notation, written))
 
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return the quotients."""
         return _divide(self.above.evaluate(law), self.below.evaluate(law), self.below)
 
 
@@ -205,11 +189,9 @@ class ProbabilitySum(Expression):
 
     @property
     def mentioned(self) -> frozenset[str]:
-        """The nodes that stand anywhere in it, those summed over included."""
         return self.body.mentioned
 
     def write(self, notation: Notation, written: Mapping[str, str]) -> str:
-        """Write the sum; a summed node whose name is also used outside gets a prime."""
         inside = dict(written)
         for node in sorted(self.over):
             name = notation.name(node)
@@ -219,7 +201,6 @@ class ProbabilitySum(Expression):
         return f"{notation.sum(notation.names(self.over, inside))} {self.body.write(notation, inside)}"
 
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return the sums."""
         return _contract(self.body, self.over, law)
 
 

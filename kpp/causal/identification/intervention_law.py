@@ -52,13 +52,7 @@ class LawFactor:
 
 
 def intervention_law(graph: CausalDAG | CausalOrder) -> tuple[LawFactor, ...]:
-    """Return the factors of the law after an intervention on any of the observed variables.
-
-    Args:
-        graph: A causal graph, possibly with latent nodes and bidirected edges, or a causal order.
-
-    Returns:
-        One factor for each district of the graph or group of the order.
+    """Return the factors of the law after interventions, one for each district of a graph or group of an order.
 
     Raises:
         NotIdentifiableError: If the law after an intervention on some variables is not identified, with the hedge.

@@ -40,31 +40,19 @@ if TYPE_CHECKING:
 
 
 class Regression(eqx.Module):
-    r"""How a conditional law is estimated.
+    """How a conditional law is estimated."""
 
-    Args:
-        kernels: The kernel of each condition, in the order of `ConditionalLaw.given`. They are multiplied.
-        regularization: :math:`\lambda`, for weights of rows that sum to 1.
-        num_iterations: The number of iterations of the regularization; see `_IteratedRidge`.
-    """
-
-    kernels: tuple[AbstractKernel, ...]
-    regularization: Leaf
-    num_iterations: int = eqx.field(static=True, default=1)
+    kernels: tuple[AbstractKernel, ...]  # of each condition, as in `ConditionalLaw.given`; they are multiplied
+    regularization: Leaf  # for weights of rows that sum to 1
+    num_iterations: int = eqx.field(static=True, default=1)  # see `_IteratedRidge`
 
 
 class ChainSample(eqx.Module):
-    """A weighted sample of the observed law.
+    """A weighted sample of the observed law."""
 
-    Args:
-        columns: The values of each node, (n,).
-        row_weights: The weights of the rows, (n,), which sum to 1.
-        regressions: How each conditional law is estimated, in the order of `regressed_laws`.
-    """
-
-    columns: dict[str, Float[Array, " n"]]
-    row_weights: Float[Array, " n"]
-    regressions: tuple[Regression, ...]
+    columns: dict[str, Float[Array, " n"]]  # the values of each node, (n,)
+    row_weights: Float[Array, " n"]  # (n,), which sum to 1
+    regressions: tuple[Regression, ...]  # in the order of `regressed_laws`
 
 
 @eqx.filter_jit
@@ -77,6 +65,7 @@ def chain_weights(
     used = {variable: values for variable, values in query.items() if variable in chain.free}
     if not used:
         return jnp.tile(solver.weights(chain, outcome, {})[:, None], num_queries)
+    # Not vmap: it would hold the systems of all queries.
     return jax.lax.map(lambda fixed: solver.weights(chain, outcome, fixed), used).T
 
 
@@ -210,7 +199,7 @@ class _Solver:
 
     def _weighted_system(self, law: ConditionalLaw, weights: Array, some: Sequence[int]) -> _System:
         """Return the system for some conditions in a law with weights of the rows."""
-        root = jnp.sqrt(jnp.maximum(weights, 0.0))
+        root = jnp.sqrt(jnp.maximum(weights, 0.0))  # estimated weights may be negative
         matrix = self._sections(law, self._rows(law), some) * root[:, None] * root[None, :]
         regression = self._regressions[law]
         ridge = DenseRidge.create(matrix, regression.regularization)
@@ -236,5 +225,5 @@ def _last_step(law: ConditionalLaw) -> tuple[int, ...]:
 
 def _divided(values: Array, divisor: Array) -> Array:
     """Return quotients, 0 where the divisor is 0."""
-    safe = jnp.where(divisor > 0.0, divisor, 1.0)
+    safe = jnp.where(divisor > 0.0, divisor, 1.0)  # the branch that is not taken has a gradient, too
     return jnp.where(divisor > 0.0, values / safe, 0.0)

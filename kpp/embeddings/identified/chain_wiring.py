@@ -35,11 +35,7 @@ def regression_index(factor: int) -> int:
 
 
 class ScatteredError(ValueError):
-    """Variables that no conditional law of a chain holds together, in its outcome and conditions.
-
-    Args:
-        variables: The variables.
-    """
+    """Variables that no conditional law of a chain holds together, in its outcome and conditions."""
 
     def __init__(self, variables: Iterable[Variable]):
         self.nodes = sorted({variable.node for variable in variables})
@@ -48,21 +44,12 @@ class ScatteredError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Wiring:
-    """Which factor's rows hold the value of each variable of a chain.
+    """Which factor's rows hold the value of each variable of a chain."""
 
-    Args:
-        rows: The variables whose values the rows of each factor hold.
-        sources: For each factor, the variables that it depends on and that are not fixed, with the factor that holds
-            their values.
-        looped: For each factor, the factors whose rows are gone through one by one, because the factor is the law of a
-            chain that depends on their values.
-        rank: The number of axes of the largest array.
-    """
-
-    rows: tuple[frozenset[Variable], ...]
-    sources: tuple[dict[Variable, int], ...]
-    looped: tuple[tuple[int, ...], ...]
-    rank: int = 0
+    rows: tuple[frozenset[Variable], ...]  # the variables whose values the rows of each factor hold
+    sources: tuple[dict[Variable, int], ...]  # by factor: its variables that are not fixed, with their factor
+    looped: tuple[tuple[int, ...], ...]  # by factor: the factors whose rows it takes one by one
+    rank: int = 0  # the number of axes of the largest array
 
     def holder(self, variables: Iterable[Variable]) -> int:
         """Return the last factor whose rows hold all of some variables; raise ScatteredError if there is none."""
@@ -89,18 +76,11 @@ class Wiring:
 
 @dataclasses.dataclass(frozen=True)
 class Conditioning:
-    """Where the law of a chain, given some of its variables, finds their values.
-
-    Args:
-        wiring: The wiring of the chain.
-        outcome: The factor whose rows hold the outcome.
-        steps: The factors whose rows hold conditions, with the positions of these conditions. The law is conditioned on
-            them one after another.
-    """
+    """Where the law of a chain, given some of its variables, finds their values."""
 
     wiring: Wiring
-    outcome: int
-    steps: tuple[tuple[int, tuple[int, ...]], ...]
+    outcome: int  # the factor whose rows hold the outcome
+    steps: tuple[tuple[int, tuple[int, ...]], ...]  # in order: factors with the positions of conditions
 
 
 def wire(chain: Chain, kept: Sequence[Iterable[Variable]]) -> tuple[Wiring, list[int]]:

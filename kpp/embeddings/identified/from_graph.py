@@ -21,15 +21,7 @@ if TYPE_CHECKING:
 
 
 class InterventionSamples(NamedTuple):
-    """Samples of treatment and outcome with their kernels and their adjustment.
-
-    Attributes:
-        kernel: The kernel of the outcome.
-        treatment_kernel: The kernel of the treatment.
-        treatment: The treatments, (n, d).
-        points: The outcomes, (n, d').
-        adjustment: The adjustment with its covariates or mediators.
-    """
+    """Samples of treatment and outcome with their kernels and their adjustment."""
 
     kernel: AbstractKernel
     treatment_kernel: AbstractKernel

@@ -136,7 +136,6 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def regressors(self) -> AbstractRegressors:
-        """The elements of the samples' treatments."""
         return _Adjusted(self.adjustment, self.treatment_kernel, self.treatment)
 
     @classmethod

@@ -108,7 +108,6 @@ class BackDoor(AbstractAdjustment):
         check_same_rows(num_samples, num_rows(self.covariates), "treatment", "covariates")
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
-        """Return the product of the kernel matrices of treatments and covariates."""
         self.check_rows(num_rows(treatment))
         return treatment_kernel.gram(treatment) * self.kernel.gram(self.covariates)
 
@@ -116,6 +115,7 @@ class BackDoor(AbstractAdjustment):
         """Return the sections of the kernel, multiplied by means over the covariates."""
         self.check_rows(num_rows(treatment))
         means = jnp.mean(self.kernel.gram(self.covariates), axis=1)
+        # 1^T K_ZZ 1 / n^2 of F, not the paper's inner product of columns of Phi, which grows with n.
         return Intervention(treatment_kernel, treatment, means, jnp.mean(means))
 
 
@@ -158,7 +158,6 @@ class FrontDoor(AbstractAdjustment):
         check_same_rows(num_samples, num_rows(self.mediators), "treatment", "mediators")
 
     def gram(self, treatment_kernel: AbstractKernel, treatment: Points) -> Float[Array, "n n"]:
-        """Return the product of the kernel matrices of treatments and mediators."""
         self.check_rows(num_rows(treatment))
         return treatment_kernel.gram(treatment) * self.kernel.gram(self.mediators)
 

@@ -120,5 +120,4 @@ class ReplicatedConditionalMeanEmbedding(_AbstractOfBags, AbstractRegressionEmbe
 
     @property
     def multiplicity(self) -> Float[Array, " N"]:
-        """The sizes of the bags."""
         return self.bags.sizes.astype(self.bags.points.dtype)

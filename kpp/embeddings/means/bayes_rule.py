@@ -106,6 +106,7 @@ class KernelBayesRule(AbstractEmpiricalEmbedding):
             raise ValueError("`query` must hold values of the condition, one row each, got None")
         kernel, masses = self.likelihood.kernel, self.pair_weights()[:, None]
         if not isinstance(kernel, AbstractFeatureKernel):
+            # Masses may be negative: the matrix has no Cholesky factor.
             return self._solve(masses * kernel.gram(self.inputs), masses * kernel(self.inputs, query))
         features = kernel.feature_map(self.inputs)
         return masses * (features @ self._solve(features.T @ (masses * features), kernel.feature_map(query).T))

@@ -172,7 +172,6 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
 
     @property
     def space(self) -> AbstractKernel:
-        """The kernel k of the space of the embeddings."""
         return self.base_kernel
 
     def weights(self, query: Points | None = None) -> Float[Array, "n p"]:
@@ -199,6 +198,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         if not isinstance(other, BayesianConditionalMeanEmbedding):
             return other.inner(self, other_query, query).T
         check_same_kernel(other.kernel, self.kernel, "other")
+        # <r(y, .), r(y', .)> in the RKHS of k is the chain of order 2.
         return self.weights(query).T @ self.kernel.chain(2, self.points, other.points) @ other.weights(other_query)
 
     def covariance(
@@ -253,7 +253,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         """
         count, inputs, outputs = num_rows(self.points), self._inputs(), self._outputs()
         determinants = linalg.half_log_determinant(inputs) + linalg.half_log_determinant(outputs)
-        level = count**2 * jnp.log(2 * jnp.pi * self.amplitude)
+        level = count**2 * jnp.log(2 * jnp.pi * self.amplitude)  # the paper leaves 2 pi out
         return -0.5 * level - count * determinants - 0.5 * self._quadratic_form(inputs, outputs) / self.amplitude
 
     def fitted_amplitude(self) -> Float[Array, ""]:

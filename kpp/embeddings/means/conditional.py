@@ -69,7 +69,6 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         return self.outputs.spread(self.input_weights(query))
 
     def evaluate(self, x: Points, query: Points | None = None) -> Float[Array, "p n"]:
-        """Evaluate the elements at points, (p, n), from the weights of the inputs."""
         return self.outputs.combine(x, self.input_weights(query))
 
     def inner(
@@ -128,6 +127,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         for fold in folds:
             factor = linalg.cholesky(inverse[jnp.ix_(fold, fold)], what="the inverse over a fold")
             residuals = linalg.cho_solve(factor, inverse[fold])
+            # The residuals of a fold, without a refit.
             losses = losses.at[fold].set(jnp.sum((residuals @ gram) * residuals, axis=1))
         return losses
 
@@ -220,7 +220,6 @@ class ConditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def regressors(self) -> KernelSections:
-        """The values of the condition."""
         return KernelSections(self.input_kernel, self.inputs)
 
     @classmethod

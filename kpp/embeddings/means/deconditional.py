@@ -79,7 +79,6 @@ class DeconditionalMeanEmbedding(AbstractRegressionEmbedding):
 
     @property
     def regressors(self) -> AbstractRegressors:
-        """The conditional embeddings at the points."""
         return _Conditionals(self.conditional, self.points)
 
     def function(self, values: Numbers) -> RKHSFunction:
@@ -128,7 +127,7 @@ class _Conditionals(AbstractRegressors):
         return self.conditional.inner(self.conditional, self.points, self.points)
 
     def sections(self, query: Points | None) -> Float[Array, "M p"]:
-        return self.conditional.evaluate(query, self.points)
+        return self.conditional.evaluate(query, self.points)  # <mu_t, k(x, .)> = mu_t(x)
 
     def features(self, query: Points | None = None) -> Float[Array, "p q"] | None:
         kernel = self.conditional.kernel

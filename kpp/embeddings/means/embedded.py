@@ -53,7 +53,6 @@ class Embedded(AbstractFunctional):
         return self.embedding.expectation(values, self.query)
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
-        """Return the elements, as the outputs of an `RKHSFunction`."""
         return RKHSFunction(kernel, self.embedding.points, self.embedding.weights(self.query))
 
     def check_space(self, function: RKHSFunction) -> None:

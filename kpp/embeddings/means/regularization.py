@@ -87,7 +87,7 @@ def _losses(
         losses = changed.leave_one_out_losses() if folds is None else changed.held_out_losses(folds)
         return jnp.average(losses, weights=changed.multiplicity)
 
-    return jax.lax.map(loss, grid)
+    return jax.lax.map(loss, grid)  # one factorization in memory at a time
 
 
 def _split(num_inputs: int, num_folds: int, rng_key: RngKey | None) -> list[Array]:

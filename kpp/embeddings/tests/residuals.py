@@ -117,7 +117,7 @@ def _left_out(
 
     def errors(shrinkage: Array) -> Array:
         half = vectors * shrinkage[None]
-        left = 1 - jnp.sum(half * vectors, axis=1)
+        left = 1 - jnp.sum(half * vectors, axis=1)  # one minus the leverages
         return jnp.sum((features - half @ rotated) ** 2, axis=1) / left**2
 
     return jax.lax.map(errors, _shrinkage(values))
@@ -137,6 +137,7 @@ def _gram_of_fitted(fitted: Float[Array, "n q"]) -> Float[Array, "n n"]:
     distances = jnp.maximum(norms[:, None] + norms[None] - 2 * fitted @ fitted.T, 0.0)
     upper = distances[jnp.triu_indices(fitted.shape[0], 1)]
     scale = jnp.median(upper)
+    # Half of the pairs may coincide.
     scale = jnp.where(scale > 0, scale, jnp.maximum(jnp.max(upper), jnp.finfo(fitted.dtype).tiny))
     return jnp.exp(-2 * distances / scale)
 

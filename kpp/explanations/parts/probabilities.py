@@ -124,6 +124,7 @@ def _same_sign(
 
 
 def _quadrants(h: np.ndarray, k: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    # The limit at 0, by which the arguments of Owen's T are divided.
     h, k = (np.where(np.abs(mean) < _TINY, _TINY, mean) for mean in (h, k))
     root = np.maximum(np.sqrt((1.0 - rho) * (1.0 + rho)), np.finfo(float).eps)
     tails = [scipy.special.owens_t(p, (q - rho * p) / p / root) for p, q in ((h, k), (k, h))]

@@ -10,6 +10,7 @@ import xarray as xr
 
 from kpp.explanations.parts.build import SAMPLE_DIMS
 from kpp.foundation.validation import count
+from kpp.linalg.toolkit import clean_spectrum
 from kpp.plots.intervals import IntervalKind, check_probability, credible_interval
 from kpp.runtime.random import standard_normal
 from kpp.typing import RngKey
@@ -190,13 +191,11 @@ def _deviations(covariance: xr.DataArray, values: xr.DataArray, rng_key: RngKey,
 
 def _square_root(matrices: np.ndarray) -> np.ndarray:
     """Return R with R R^T = matrix, singular ones included (contributions of an unused feature never vary)."""
-    eigenvalues, vectors = np.linalg.eigh((matrices + np.swapaxes(matrices, -1, -2)) / 2.0)
+    eigenvalues, vectors = clean_spectrum(matrices)
     largest = np.abs(eigenvalues).max(axis=-1, keepdims=True)
-    rounding = 100 * eigenvalues.shape[-1] * np.finfo(matrices.dtype).eps * largest
-    if (eigenvalues < -np.maximum(rounding, 1e-9 * largest)).any():
+    if (eigenvalues < -1e-9 * largest).any():  # differences of covariances lose digits
         raise ValueError(f"`covariance` must be positive semi-definite, got the eigenvalue {eigenvalues.min():.3g}")
-    kept = np.where(eigenvalues > rounding, eigenvalues, 0.0)
-    return vectors * np.sqrt(kept)[..., None, :]
+    return vectors * np.sqrt(np.maximum(eigenvalues, 0.0))[..., None, :]
 
 
 def _merge_repeats(array: xr.DataArray, dims: tuple[Hashable, ...]) -> xr.DataArray:

@@ -23,7 +23,7 @@ from kpp.games.players.coalitions import all_coalitions
 from kpp.games.players.players import Players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import AbstractKernel
-from kpp.runtime.batching import rows_that_fit, split_rows
+from kpp.runtime.batching import rows_that_fit, split_rows, split_weights
 from kpp.typing import Points
 
 # The largest number of entries of a kernel matrix in memory.
@@ -31,17 +31,11 @@ _MAX_ENTRIES = 2**22
 
 
 class Solution(NamedTuple):
-    """Shapley values, or their parts, as weighted sums of mean predictions of imputed rows.
+    """Shapley values, or their parts, as weighted sums of mean predictions of imputed rows."""
 
-    Attributes:
-        coalitions: The coalitions of features whose rows are imputed, (c, d).
-        shown: The features that show the values of the point besides, (c, d); see `direct_and_indirect_effects`.
-        weights: The weights of the mean predictions, (g, c).
-    """
-
-    coalitions: Bool[Array, "c d"]
-    shown: Bool[Array, "c d"]
-    weights: Float[Array, "g c"]
+    coalitions: Bool[Array, "c d"]  # of the features whose rows are imputed
+    shown: Bool[Array, "c d"]  # features that show the values of the point besides; see `effects`
+    weights: Float[Array, "g c"]  # of the mean predictions
 
 
 def solution_of(players: Players, coalitions: Bool[np.ndarray, "c g"], weights: Float[np.ndarray, "k c"]) -> Solution:
@@ -151,8 +145,7 @@ def _weighted_sections(
 ) -> Float[Array, "g n"]:
     """Return the weighted sums of kernel sections at points, some rows at a time."""
     size = rows_that_fit(rows.shape[0], points.shape[0], _MAX_ENTRIES)
-    missing = -rows.shape[0] % size
-    parts = split_rows(rows, size), jnp.pad(loads, [(0, 0), (0, missing)]).T.reshape(-1, size, loads.shape[0])
+    parts = split_rows(rows, size), split_weights(loads.T, size)
 
     def add(total: Array, part: tuple[Points, Array]) -> tuple[Array, None]:
         return total + jnp.matmul(part[1].T, kernel(part[0], points), precision="highest"), None

@@ -101,7 +101,7 @@ def _term_covariance(
             )
             return _sum_nodes(term, factors, weights / background.shape[0], nodes)
 
-        return total + jax.lax.map(of_pair, (x, x_other)), None
+        return total + jax.lax.map(of_pair, (x, x_other)), None  # vmap would hold the factors of all pairs
 
     start = jnp.zeros((x.shape[0], players.num_players, players.num_players), dtype=x.dtype)
     return jax.lax.scan(add, start, chunks)[0]

@@ -46,12 +46,10 @@ class CoalitionValues(AbstractFunctional):
         return len(self.coalitions) * self.x.shape[0]
 
     def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
-        """Return the values of the coalitions for a function."""
         values = self.game(function, self.x, np.array(self.coalitions))
         return values.reshape(-1, *values.shape[2:])
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
-        """Return sums of sections at the imputed rows, an `RKHSFunction`."""
         players = as_players(None, self.x.shape[1], None)
         solution = solution_of(players, np.array(self.coalitions), np.eye(len(self.coalitions)))
         rows, weights = enumeration_representer(self.game, kernel, self.x, solution)

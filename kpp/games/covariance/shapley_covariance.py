@@ -197,7 +197,7 @@ def _as_posterior(process: GPPosterior | AbstractKernel, background: Array) -> G
     if isinstance(process, GPPosterior):
         return process
     zero = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=background.dtype))
-    return GPPosterior(zero, jnp.zeros((1, 0), dtype=background.dtype))
+    return GPPosterior(zero, jnp.zeros((1, 0), dtype=background.dtype))  # no columns: nothing is subtracted
 
 
 def exact_values(value_function: AbstractImputation, players: Players, order: object, effects: bool) -> ExactValues:

@@ -129,9 +129,6 @@ def _graph_of(order: CausalDAG | CausalOrder) -> CausalDAG:
 class _Orders:
     """The coalitions that hold all causes of their members, and the numbers of orders through them.
 
-    Args:
-        causes: The bit mask of each player's causes.
-
     Raises:
         ValueError: If there are too many.
     """

@@ -131,6 +131,5 @@ class _Shown(AbstractImputation):
         return self.game.imputation_weights(function, x, coalitions)
 
     def impute(self, function: object, x: Instances, coalitions: Coalitions) -> Float[Array, "c p m d"]:
-        """Return the rows of the game with the values of the point in the shown features."""
         rows = self.game.impute(function, x, coalitions)
         return jnp.where(self.features, jnp.asarray(x)[None, :, None, :], rows)

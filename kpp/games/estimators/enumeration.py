@@ -21,7 +21,7 @@ from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
-from kpp.runtime.batching import average_chunks, map_rows, rows_that_fit, split_rows, sum_arrays
+from kpp.runtime.batching import average_chunks, map_rows, rows_that_fit, split_rows, split_weights, sum_arrays
 from kpp.typing import Points
 
 Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
@@ -89,11 +89,7 @@ def _term_values(
 ) -> Float[Array, "c p *outputs"]:
     """Return the values of all coalitions for one product term, without the intercept."""
     size = min(function.num_points, _POINTS)
-    missing = -function.num_points % size
-    padding = [(0, missing)] + [(0, 0)] * len(function.output_shape)
-    coefficients = jnp.pad(weigh_null_players(term, function, x, players), padding).reshape(
-        -1, size, *function.output_shape
-    )
+    coefficients = split_weights(weigh_null_players(term, function, x, players), size)
     num_rows = rows_that_fit(x.shape[0], 2**players.num_players, _MAX_SUMS)
 
     def add(total: Array, part: tuple[Points, Array]) -> tuple[Array, None]:

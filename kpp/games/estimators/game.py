@@ -17,21 +17,13 @@ from kpp.games.players.players import Players
 
 @dataclasses.dataclass(frozen=True)
 class Game:
-    """A value function, a function, points and players: the input of every estimator.
-
-    Args:
-        value_function: The value function.
-        function: The function to explain.
-        x: The points to explain, (p, d).
-        players: The players that are not null players, g' of them.
-        varying: For each of all g players, True if it is one of them.
-    """
+    """A value function, a function, points and players: the input of every estimator."""
 
     value_function: Any
     function: Any
     x: Float[Array, "p d"]
-    players: Players
-    varying: Bool[np.ndarray, " g"]
+    players: Players  # without null players, g'
+    varying: Bool[np.ndarray, " g"]  # for each of all g players, True if it is one of `players`
 
     @property
     def num_players(self) -> int:

@@ -37,13 +37,11 @@ class Baseline(AbstractProductValueFunction):
         return _sum_coefficients(function)
 
     def references(self, num_features: int) -> Float[Array, "m d"]:
-        """Return one arbitrary point, because the factors do not depend on references."""
         return jnp.zeros((1, num_features))
 
     def absent_factors(
         self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Points
     ) -> Float[Array, "d b n"]:
-        """Return ones."""
         return jnp.ones((references.shape[1], references.shape[0], points.shape[0]), dtype=points.dtype)
 
     @classmethod

@@ -46,13 +46,11 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
         return equal_weights(x, coalitions, self.background.shape[0])
 
     def references(self, num_features: int) -> Float[Array, "m d"]:
-        """Return the background."""
         return as_points(self.background, "background", num_features=num_features)
 
     def absent_factors(
         self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Points
     ) -> Float[Array, "d b n"]:
-        """Return the kernel's factors between background and points."""
         return term.factors(references, points)
 
     @classmethod

@@ -70,7 +70,6 @@ class MaskedRegression(AbstractWeighted):
         return self.impute_from_background(x, coalitions)
 
     def kernel_for(self, function: object) -> AbstractKernel:
-        """Return the kernel, which is the same for all functions."""
         return median_kernel(jnp.asarray(self.background)) if self.kernel is None else self.kernel
 
     def weights_of(self, kernel: AbstractKernel, x: Float[Array, "p d"] | None) -> MatrixOf:

@@ -82,6 +82,7 @@ class ConditionedGP(eqx.Module):
         variance = self.kernel.diagonal(x) - jnp.sum(reduction**2, axis=0)
         matrix = self.kernel.gram(x) - reduction.T @ reduction if covariance else None
         mean = sections.T @ self.coefficients + evaluate_mean(self.prior_mean, x)
+        # The variance is a difference of nearly equal numbers where there are data.
         return LatentPredictive(mean, jnp.maximum(variance, 0.0), matrix)
 
     def joint(self, x: Points) -> LatentPredictive:

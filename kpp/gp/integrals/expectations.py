@@ -79,7 +79,7 @@ def log_expectation(
     def integrand(white: Array) -> Array:
         return log_f(mean + scale * white) - 0.5 * (white**2 + LOG_TWO_PI)
 
-    end = _slope(integrand, jnp.zeros_like(mean))
+    end = _slope(integrand, jnp.zeros_like(mean))  # the peak solves w = g(w) with a decreasing g: between 0 and g(0)
     return log_integral(integrand, jnp.minimum(end, 0.0), jnp.maximum(end, 0.0))
 
 

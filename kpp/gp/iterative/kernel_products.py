@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.kernels import AbstractKernel
-from kpp.runtime.batching import even_size, split_rows
+from kpp.runtime.batching import even_size, split_rows, split_weights
 from kpp.typing import Points
 
 _SIDE = 512  # rows of a tile of the matrix, 2 MB, which the caches of a core can hold
@@ -23,8 +23,7 @@ def kernel_product(kernel: AbstractKernel, points: Points, columns: Float[Array,
     num_rows = columns.shape[0]
     side = even_size(num_rows, _SIDE)
     rows = split_rows(points, side)
-    # The last tile is filled up with copies of the last point, whose columns are 0.
-    parts = jnp.pad(columns, ((0, -num_rows % side), (0, 0))).reshape(-1, side, columns.shape[1])
+    parts = split_weights(columns, side)  # 0 for the copies of the last point that fill up the last tile
 
     def block(number: Array) -> Points:
         return jax.tree.map(lambda leaf: leaf[number], rows)

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.foundation.validation import is_concrete
-from kpp.gp.laplace.newton import MAX_STEPS, newton_mode, relative_change, step_size
+from kpp.gp.laplace.newton import newton_mode, relative_change, step_size
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.linalg.toolkit import FeatureRidge
 from kpp.typing import AnyArray
@@ -70,13 +69,8 @@ def feature_mode(
 
         return weights + step_size(objective, weights.dtype) * direction, relative_change(move, latent)
 
-    weights = newton_mode(step, jnp.zeros(features.shape[1], features.dtype))
-    if is_concrete(weights) and not bool(jnp.all(jnp.isfinite(weights))):
-        raise ValueError(
-            f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; the features of the "
-            f"kernel (shape {features.shape}) must be finite"
-        )
-    return weights
+    need = f"the features of the kernel (shape {features.shape}) must be finite"
+    return newton_mode(step, jnp.zeros(features.shape[1], features.dtype), need=need)
 
 
 @feature_mode.defjvp

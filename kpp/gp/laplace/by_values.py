@@ -15,10 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp import linalg
-from kpp.foundation.validation import is_concrete
 from kpp.gp.integrals.links import Derivatives
 from kpp.gp.laplace.annealing import anneal_from_laplace
-from kpp.gp.laplace.newton import MAX_STEPS, newton_mode, relative_change, step_size
+from kpp.gp.laplace.newton import newton_mode, relative_change, step_size
 from kpp.gp.laws.gaussian_laws import prior_factor
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
 from kpp.typing import AnyArray, RngKey
@@ -73,13 +72,9 @@ def posterior_mode(
         Rasmussen and Williams (2006), algorithm 3.1.
     """
     covariance, mean = jnp.asarray(covariance), jnp.asarray(mean)
-    coefficients = newton_mode(lambda a: _newton_step(likelihood, covariance, mean, a), jnp.zeros_like(covariance[0]))
-    if is_concrete(coefficients) and not bool(jnp.all(jnp.isfinite(coefficients))):
-        raise ValueError(
-            f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; "
-            f"`covariance` (shape {covariance.shape}) must be finite and positive semi-definite"
-        )
-    return coefficients
+    need = f"`covariance` (shape {covariance.shape}) must be finite and positive semi-definite"
+    start = jnp.zeros_like(covariance[0])
+    return newton_mode(lambda a: _newton_step(likelihood, covariance, mean, a), start, need=need)
 
 
 @posterior_mode.defjvp

@@ -9,16 +9,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.foundation.validation import is_concrete
+
 #: The largest number of steps.
 MAX_STEPS = 100
 _HALVINGS = 12  # step sizes from 1 to 2**-11
 
 
-def newton_mode(step: Callable[[Array], tuple[Array, Array]], start: Float[Array, " k"]) -> Float[Array, " k"]:
+def newton_mode(
+    step: Callable[[Array], tuple[Array, Array]], start: Float[Array, " k"], *, need: str = ""
+) -> Float[Array, " k"]:
     """Repeat a step of Newton's method, which also returns `relative_change`, until the latent values do not change.
 
     Returns:
         The parameters at the mode; NaN if they are not reached in 100 steps.
+
+    Raises:
+        ValueError: If they are concrete and not reached, and a message says what is needed.
     """
     # Newton's method converges quadratically: a last move of this size leaves an error of about its square.
     tolerance = jnp.finfo(start.dtype).eps ** 0.375
@@ -32,7 +39,10 @@ def newton_mode(step: Callable[[Array], tuple[Array, Array]], start: Float[Array
 
     first = (start, jnp.asarray(jnp.inf, start.dtype), jnp.asarray(0))
     found, change, _ = jax.lax.while_loop(unfinished, advance, first)
-    return jnp.where(change <= tolerance, found, jnp.nan)
+    mode = jnp.where(change <= tolerance, found, jnp.nan)
+    if need and is_concrete(mode) and not bool(jnp.all(jnp.isfinite(mode))):
+        raise ValueError(f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; {need}")
+    return mode
 
 
 def step_size(objective: Callable[[Array], Array], dtype: Any) -> Float[Array, ""]:

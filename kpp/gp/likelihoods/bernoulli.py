@@ -43,7 +43,6 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
 
     @property
     def support(self) -> Any:
-        """0 and 1."""
         return constraints.boolean
 
     def read_targets(self, y: object, name: str = "y") -> Float[Array, " n"]:
@@ -54,11 +53,9 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
         return log_likelihood(self.link, self.y, f)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
-        """Return its derivatives; see `kpp.gp.integrals.links.derivatives`."""
         return derivatives(self.link, self.y, f)
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
-        """Draw labels, as numbers 0 and 1."""
         return jax.random.bernoulli(rng_key, probability(self.link, f)).astype(jnp.asarray(f).dtype)
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
@@ -66,15 +63,12 @@ class BernoulliLikelihood(AbstractPointwiseLikelihood):
         return {"probability": self.response_mean(mean, variance)}
 
     def response_mean(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the probabilities of label 1."""
         return jnp.exp(expected_log_probability(self.link, jnp.ones_like(mean), mean, variance))
 
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log probability of every label; see `kpp.gp.integrals.links.expected_log_probability`."""
         return expected_log_probability(self.link, self.y, mean, variance)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        r"""Return the expected log probability of every label, by :math:`E \log(1 + e^f)` or :math:`E \log \Phi(f)`."""
         if self.link == "logit":
             return self.y * jnp.asarray(mean) - expected_softplus(jnp.asarray(mean), jnp.asarray(variance))
         return expected_log_ndtr((2.0 * self.y - 1.0) * mean, variance)

@@ -32,8 +32,7 @@ class FunctionLikelihood(AbstractPointwiseLikelihood):
 
     @property
     def support(self) -> Any:
-        """That of the distribution at latent values of 0."""
-        like = self.exposure if self.y is None else self.y
+        like = self.exposure if self.y is None else self.y  # the support is taken at latent values of 0
         return self.function(jnp.zeros(()) if like is None else jnp.zeros_like(like), self.exposure).support
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
@@ -45,7 +44,6 @@ class FunctionLikelihood(AbstractPointwiseLikelihood):
         return self.function(f, exposure).sample(rng_key)
 
     def draw_observed(self, rng_key: RngKey, f: Float[AnyArray, " n"]) -> Array:
-        """Draw observations at the exposures of the observations."""
         exposure = None if self.exposure is None else jnp.broadcast_to(self.exposure, jnp.shape(f))
         return self.function(f, exposure).sample(rng_key)
 

@@ -64,12 +64,10 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
 
     @property
     def num_latents(self) -> int:
-        """L."""
         return leaf_shape(self.mixing)[1]
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """(P,)."""
         return leaf_shape(self.mixing)[:1]
 
     def read_targets(self, y: object, name: str = "y") -> tuple[CoregionalLikelihood, Float[Array, "n outputs"]]:
@@ -91,15 +89,12 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
         return dataclasses.replace(self, outputs=named), jnp.asarray(values)
 
     def coordinates(self) -> dict[str, Sequence[Any]]:
-        """Return the names of the outputs."""
         return {} if self.outputs is None else {"output": list(self.outputs)}
 
     def log_density(self, f: Latents) -> Float[Array, " n"]:
-        """Return the log density of the known entries of every row."""
         return self._expected(jnp.asarray(f) @ self.mixing.T, 0.0)
 
     def expected_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
-        """Return the expected log density of the known entries of every row, in closed form."""
         return self._expected(jnp.asarray(mean) @ self.mixing.T, jnp.asarray(variance) @ jnp.square(self.mixing).T)
 
     def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:

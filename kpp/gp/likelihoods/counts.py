@@ -35,7 +35,6 @@ class AbstractCountLikelihood(AbstractPointwiseLikelihood):
 
     @property
     def support(self) -> Any:
-        """Integers of at least 0."""
         return constraints.nonnegative_integer
 
     def __check_init__(self) -> None:
@@ -77,7 +76,6 @@ class AbstractCountLikelihood(AbstractPointwiseLikelihood):
             refuse_first(known, ~((known > 0) & np.isfinite(known)), f"`{name}` must be positive and finite")
 
     def draw_observed(self, rng_key: RngKey, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Draw counts at the exposures of the observations."""
         return self.draw(rng_key, f + self.log_exposure)
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, " p"]]:
@@ -85,8 +83,7 @@ class AbstractCountLikelihood(AbstractPointwiseLikelihood):
         return {"response_mean": jnp.exp(mean + 0.5 * jnp.asarray(variance))}
 
     def response_mean(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the mean counts at the exposures of the observations."""
-        return jnp.exp(mean + self.log_exposure + 0.5 * jnp.asarray(variance))
+        return jnp.exp(mean + self.log_exposure + 0.5 * jnp.asarray(variance))  # the mean of a lognormal variable
 
 
 @data_class
@@ -102,8 +99,7 @@ class PoissonLikelihood(AbstractCountLikelihood):
     exposure: Any = observed_field("exposure")
 
     def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log probability of every count, from the log rate, which neither under- nor overflows."""
-        log_rate = f + self.log_exposure
+        log_rate = f + self.log_exposure  # the log rate neither under- nor overflows
         return self.y * log_rate - _rate(log_rate) - gammaln(self.y + 1.0)
 
     def derivatives(self, f: Float[AnyArray, " n"]) -> Derivatives:
@@ -115,7 +111,6 @@ class PoissonLikelihood(AbstractCountLikelihood):
         return _draw_counts(rng_key, jnp.asarray(f))
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        r"""Return :math:`y (\mu + \log e) - e\, e^{\mu + v / 2} - \log y!`."""
         log_rate = mean + self.log_exposure
         return self.y * log_rate - self.response_mean(mean, variance) - gammaln(self.y + 1.0)
 
@@ -158,11 +153,9 @@ class NegativeBinomialLikelihood(AbstractCountLikelihood):
         return _draw_counts(second, f + gamma - jnp.log(self.concentration))
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        r"""Return the expected log probabilities, from :math:`E \log(1 + e^g)`."""
         mean = jnp.asarray(mean)
-        return self._log_density(
-            mean, expected_softplus(mean + self.log_exposure - jnp.log(self.concentration), variance)
-        )
+        excess = expected_softplus(mean + self.log_exposure - jnp.log(self.concentration), variance)
+        return self._log_density(mean, excess)
 
     def _log_density(self, f: AnyArray, excess: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the log probabilities, which are linear in f and in log(1 + mu / r)."""
@@ -190,7 +183,6 @@ class BinomialLikelihood(AbstractCountLikelihood):
 
     @property
     def support(self) -> Any:
-        """Integers from 0 to the number of trials."""
         return constraints.integer_interval(0, self.trials)
 
     def read_targets(self, y: object, name: str = "y") -> Float[Array, " n"]:
@@ -203,7 +195,6 @@ class BinomialLikelihood(AbstractCountLikelihood):
         return counts
 
     def _check_exposure(self, exposure: Any, name: str) -> None:
-        """Raise ValueError unless numbers of trials, one or (n,), are whole and positive."""
         super()._check_exposure(exposure, name)
         if is_concrete(exposure):
             known = np.atleast_1d(exposure)
@@ -221,7 +212,6 @@ class BinomialLikelihood(AbstractCountLikelihood):
         return jax.random.bernoulli(rng_key, jax.nn.sigmoid(f)).astype(jnp.asarray(f).dtype)
 
     def draw_observed(self, rng_key: RngKey, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Draw numbers of successes in as many trials as were observed."""
         f = jnp.asarray(f)
         trials = jnp.broadcast_to(jnp.asarray(self.trials, f.dtype), f.shape)
         return jax.random.binomial(rng_key, trials, jax.nn.sigmoid(f), dtype=f.dtype)
@@ -231,11 +221,9 @@ class BinomialLikelihood(AbstractCountLikelihood):
         return {"probability": _probability(mean, variance)}
 
     def response_mean(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the mean numbers of successes."""
         return self.trials * _probability(mean, variance)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        r"""Return the expected log probabilities, from :math:`E \log(1 + e^g)`."""
         mean = jnp.asarray(mean)
         return self._ways + self.y * mean - self.trials * expected_softplus(mean, variance)
 

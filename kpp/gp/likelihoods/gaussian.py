@@ -54,7 +54,6 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         return f + jnp.sqrt(self.noise_variance) * jax.random.normal(rng_key, f.shape, f.dtype)
 
     def draw_observed(self, rng_key: RngKey, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Draw numbers, each with the variance of its row."""
         f = jnp.asarray(f)
         return f + jnp.sqrt(self.variances) * jax.random.normal(rng_key, f.shape, f.dtype)
 
@@ -63,16 +62,13 @@ class GaussianLikelihood(AbstractPointwiseLikelihood):
         return {"noise_variance": jnp.broadcast_to(self.noise_variance, mean.shape)}
 
     def draw_predictive(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
-        """Draw numbers from the Gaussian whose covariance includes the noise."""
-        return draw_joint(rng_key, latent, scale, self.noise_variance)
+        return draw_joint(rng_key, latent, scale, self.noise_variance)  # one draw, of values with noise
 
     def draw_again(self, rng_key: RngKey, latent: LatentPredictive, scale: Float[AnyArray, ""]) -> Array:
-        """Draw numbers, each with the variance of its row."""
         return draw_joint(rng_key, latent, scale, self.variances)
 
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
         return normal_log_density(self.y, jnp.asarray(mean), variance + self.variances)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the expected log density of every observation, in closed form."""
-        return self.log_density(mean) - 0.5 * jnp.asarray(variance) / self.variances
+        return self.log_density(mean) - 0.5 * jnp.asarray(variance) / self.variances  # E (y - f)^2 = (y - mu)^2 + v

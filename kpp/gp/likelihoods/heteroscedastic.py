@@ -36,11 +36,9 @@ class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):
         return 2
 
     def read_targets(self, y: object, name: str = "y") -> tuple[HeteroscedasticLikelihood, Float[Array, " n"]]:
-        """Read finite numbers."""
         return self, as_targets(y, name=name)
 
     def coordinates(self) -> dict[str, Sequence[Any]]:
-        """Name the two latent values."""
         return {"latent": ["mean", "log_noise_variance"]}
 
     def log_density(self, f: Latents) -> Float[Array, " n"]:
@@ -54,8 +52,8 @@ class HeteroscedasticLikelihood(AbstractMultiLatentLikelihood):
         return -0.5 * (LOG_TWO_PI + mean[:, 1] + (jnp.square(self.y - mean[:, 0]) + variance[:, 0]) * precision)
 
     def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
-        """Return the log density of every observation: the mean in closed form, the variance by quadrature."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
+        # The mean integrates in closed form, the variance by quadrature.
         return log_mixture_of_noises(self.y - mean[:, 0], variance[:, 0], mean[:, 1], variance[:, 1])
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:

@@ -58,11 +58,9 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
 
     @property
     def support(self) -> Any:
-        """Integers from 0 to K."""
         return constraints.integer_interval(0, self.num_levels - 1)
 
     def read_targets(self, y: object, name: str = "y") -> Float[Array, " n"]:
-        """Read levels."""
         levels = as_targets(y, name=name)
         if is_concrete(levels):
             wrong = (levels < 0) | (levels >= self.num_levels) | (levels != jnp.round(levels))
@@ -81,9 +79,8 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
         return Derivatives(gradient, above.curvature + below.curvature, third)
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Float[Array, "*p"]:
-        """Draw levels, as numbers."""
         f = jnp.asarray(f)
-        noisy = f + jax.random.logistic(rng_key, f.shape, f.dtype)
+        noisy = f + jax.random.logistic(rng_key, f.shape, f.dtype)  # P(y <= k) = sigma(c_k - f)
         return jnp.searchsorted(self.cutpoints, noisy).astype(f.dtype)
 
     def predict(self, mean: Float[AnyArray, " p"], variance: Float[AnyArray, " p"]) -> dict[str, Float[Array, "p *k"]]:
@@ -96,8 +93,7 @@ class OrdinalLikelihood(AbstractPointwiseLikelihood):
         return levels @ jnp.arange(self.num_levels, dtype=levels.dtype)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        r"""Return the expected log probabilities, from :math:`E \log(1 + e^g)`."""
-        lower, upper = self._ends()
+        lower, upper = self._ends()  # sums of softpluses, as in `log_density`: no integral of the log of a difference
         return self._log_width - _expected_softplus(mean - upper, variance) - _expected_softplus(lower - mean, variance)
 
     @property

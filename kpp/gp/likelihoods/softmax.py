@@ -54,7 +54,6 @@ class SoftmaxLikelihood(AbstractMultiLatentLikelihood):
 
     @property
     def support(self) -> Any:
-        """Integers from 0 to C - 1."""
         return constraints.integer_interval(0, self.num_latents - 1)
 
     def read_targets(self, y: object, name: str = "y") -> tuple[SoftmaxLikelihood, Float[Array, " n"]]:
@@ -63,23 +62,19 @@ class SoftmaxLikelihood(AbstractMultiLatentLikelihood):
         return dataclasses.replace(self, classes=classes), codes
 
     def coordinates(self) -> dict[str, Sequence[Any]]:
-        """Return the labels of the classes, for the latent values, too."""
         return {} if self.classes is None else {"class": list(self.classes), "latent": list(self.classes)}
 
     def log_density(self, f: Latents) -> Float[Array, " n"]:
         return self._of_labels(jax.nn.log_softmax(jnp.asarray(f), axis=1))
 
     def expected_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
-        """Return the expected log probability of every label; see `softmax_expectations.expected_log_sum_exp`."""
         mean, variance = jnp.asarray(mean), jnp.asarray(variance)
         return self._of_labels(mean) - expected_log_sum_exp(mean, variance)
 
     def marginal_log_density(self, mean: Latents, variance: Latents) -> Float[Array, " n"]:
-        """Return the log probability of every label; see `softmax_expectations.log_softmax_probabilities`."""
         return self._of_labels(log_softmax_probabilities(mean, variance))
 
     def draw(self, rng_key: RngKey, f: Float[AnyArray, "p l"]) -> Float[Array, " p"]:
-        """Draw codes of classes, as numbers."""
         f = jnp.asarray(f)
         return jax.random.categorical(rng_key, f, axis=1).astype(f.dtype)
 

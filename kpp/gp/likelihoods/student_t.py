@@ -54,12 +54,11 @@ class StudentTLikelihood(AbstractPointwiseLikelihood):
         return {"noise_variance": jnp.broadcast_to(noise, jnp.shape(mean))}
 
     def marginal_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        """Return the log density of every observation; see `kpp.gp.integrals.expectations.student_t_marginal`."""
         return student_t_marginal(self.y - mean, variance, self.scale, self.degrees_of_freedom)
 
     def expected_log_density(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
-        r"""Return the expected log densities, from :math:`E \log(1 + g^2)`."""
         width = jnp.broadcast_to(self._width, jnp.shape(mean))
+        # E log(1 + g^2) is the only integral.
         return self._log_density(expected_log_one_plus_square((self.y - mean) / jnp.sqrt(width), variance / width))
 
     @property

@@ -21,21 +21,14 @@ LATENT = "latent"  # the group of latent values
 
 
 class Naming:
-    """Names for the axes of all arrays in an ArviZ object.
-
-    Args:
-        feature_names: The names of the features, if the points are a table.
-        num_rows: The number of observations, n.
-        overrides: Axis names that replace the default ones, by site.
-        coordinates: The names along axes, by the name of the axis; by default numbers.
-    """
+    """Names for the axes of all arrays in an ArviZ object."""
 
     def __init__(
         self,
         feature_names: Sequence[str],
         num_rows: int,
-        overrides: Mapping[str, tuple[str, ...]] | None = None,
-        coordinates: Mapping[str, Sequence[Any]] | None = None,
+        overrides: Mapping[str, tuple[str, ...]] | None = None,  # names of axes in place of the default ones, by site
+        coordinates: Mapping[str, Sequence[Any]] | None = None,  # along axes, by the name of the axis; else numbers
     ) -> None:
         self.feature_names = list(feature_names)
         self.num_rows = num_rows

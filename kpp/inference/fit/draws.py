@@ -59,16 +59,7 @@ class DrawMap:
     def __call__(
         self, draws: Mapping[str, jax.Array], numbers: jax.Array, shared: PyTree, *, label: str | None = None
     ) -> Any:
-        """Apply the function.
-
-        Args:
-            draws: Draws by site, each with a leading axis of length s.
-            numbers: (s,) integers, passed to the function with the draws.
-            shared: Arguments that are the same for all draws.
-            label: The name of the progress bar, or None for no bar.
-
-        Returns:
-            The results, each with the axis of draws first.
+        """Apply the function to draws by site with a leading axis of length s, and stack the results along it.
 
         Raises:
             kpp.linalg.FactorizationError: If a matrix could not be factorized for one of the draws.

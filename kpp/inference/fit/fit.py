@@ -535,21 +535,13 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class _Groups:
-    """What makes the groups of ArviZ when they are first read: few fits are asked for them, and they take a while.
-
-    Args:
-        posterior: What the inference has returned.
-        rng_key: A JAX random key, for the replicates.
-        prior_key: A JAX random key, for the prior; None without draws from it.
-        num_prior_samples: The number of draws from the prior; 0 leaves its groups out.
-        earlier: A fit to the same data, whose groups of data and prior are taken; None to make them.
-    """
+    """What makes the groups of ArviZ when they are first read: few fits are asked for them, and they take a while."""
 
     posterior: Posterior
-    rng_key: RngKey
-    prior_key: RngKey | None = None
-    num_prior_samples: int = 0
-    earlier: Fit | None = None
+    rng_key: RngKey  # for the replicates
+    prior_key: RngKey | None = None  # None without draws from the prior
+    num_prior_samples: int = 0  # 0 leaves the groups of the prior out
+    earlier: Fit | None = None  # a fit to the same data, whose groups of data and prior are taken
 
     def make(self, fit: Fit) -> Any:
         """Return the ArviZ object of a fit; after `Fit.thin` that of all draws."""

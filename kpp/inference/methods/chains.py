@@ -52,28 +52,16 @@ def automatic_method(num_chains: int) -> str:
 
 
 def run_chains(
-    sampler: Sampler,
+    sampler: Sampler,  # a static argument of compiled programs
     model: CalledWith,
     data: Data,
-    states: HMCState,
+    states: HMCState,  # with the axis of chains first
     *,
-    steps: tuple[int, int],
+    steps: tuple[int, int],  # of the warm-up, which are not kept, and of those that are kept
     method: str,
     progress: bool,
 ) -> tuple[HMCState, _Values]:
-    """Advance all chains.
-
-    Args:
-        sampler: What makes NumPyro's sampler; a static argument of compiled programs.
-        model: The model.
-        data: Its data.
-        states: The states of the chains, whose leaves have the axis of chains first.
-        steps: The numbers of steps of the warm-up, which are not kept, and of the steps that are kept.
-        method: "sequential", "parallel", "vectorized" or "processes".
-        progress: Whether to show a progress bar.
-
-    Returns:
-        The last states, and the values of the kept steps, arrays that start with the axes (chain, draw).
+    """Advance all chains; return their last states, and the values of the kept steps, which lead with (chain, draw).
 
     Raises:
         ValueError: If the chains do not fit the devices of all processes, with the method "processes".

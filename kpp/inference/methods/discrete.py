@@ -23,18 +23,12 @@ class Marginalized(eqx.Module):
 
     Its latent sites are the continuous ones. It has a factor in place of the observed sites, and no deterministic
     sites, because these may depend on z.
-
-    Args:
-        numpyro_model: The model.
-        discrete: The names of its discrete latent sites.
-        others: The names of its observed and deterministic sites.
-        first_axis: The axis, counted from the last, before which enumerated values have theirs.
     """
 
     numpyro_model: NumpyroModel
-    discrete: tuple[str, ...] = eqx.field(static=True)
-    others: tuple[str, ...] = eqx.field(static=True)
-    first_axis: int = eqx.field(static=True)
+    discrete: tuple[str, ...] = eqx.field(static=True)  # names of latent sites
+    others: tuple[str, ...] = eqx.field(static=True)  # names of observed and deterministic sites
+    first_axis: int = eqx.field(static=True)  # counted from the last; enumerated values have theirs before it
 
     def __call__(self, **data: Any) -> None:
         """Run the model on all rows.
@@ -74,16 +68,9 @@ def infer_all(
     numpyro_model: NumpyroModel,
     data: Data,
     sites: Mapping[str, Site],
-    infer: Callable[[NumpyroModel], Posterior],
+    infer: Callable[[NumpyroModel], Posterior],  # a function of the model without discrete latent sites
 ) -> Posterior:
     """Return the posterior of a model that may have discrete latent sites.
-
-    Args:
-        rng_key: A JAX random key for the discrete sites.
-        numpyro_model: The model.
-        data: Its arguments by name.
-        sites: Its sites.
-        infer: An inference as a function of the model without discrete latent sites.
 
     Raises:
         ImportError: If there are discrete sites, and funsor, which sums over them, is not installed.

@@ -89,7 +89,6 @@ class Laplace(AbstractInference):
     importance: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         count(self.num_samples, "num_samples")
         check_search(self.num_restarts, self.max_steps, self.tolerance)
 
@@ -100,8 +99,7 @@ class Laplace(AbstractInference):
             ConvergenceError: If no start converged, or the Hessian H is not positive definite at the mode.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "Laplace")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "Laplace")) is not None:
             return fixed
         init_key, restart_key, draw_key = jax.random.split(rng_key, 3)
         density = Density(init_key, numpyro_model, data, sites)
@@ -122,10 +120,8 @@ class Laplace(AbstractInference):
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
-        """Make new draws from the Gaussian; see `AbstractInference.draw`."""
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "Laplace")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "Laplace")) is not None:
             return fixed
         init_key, draw_key = jax.random.split(rng_key)
         density = Density(init_key, numpyro_model, data, sites)
@@ -133,7 +129,6 @@ class Laplace(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
 
@@ -214,6 +209,7 @@ def _draw_block(
 
     def one(key: jax.Array) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
         noise = jax.random.normal(key, mode.shape, mode.dtype)
+        # H = L L^T, so that the covariance is H^-1.
         vector = mode + jsl.solve_triangular(factor, noise, lower=True, trans="T")
         return density.sites(vector, data), -density.unconstrained(vector, data), normalizer - 0.5 * noise @ noise
 
@@ -253,7 +249,7 @@ def _resample(rng_key: jax.Array, log_ratio: AnyArray) -> tuple[np.ndarray, dict
             _RELIABLE,
         )
     positions = (np.arange(num) + float(jax.random.uniform(rng_key))) / num
-    rows = np.minimum(np.searchsorted(np.cumsum(weights), positions), num - 1)
+    rows = np.minimum(np.searchsorted(np.cumsum(weights), positions), num - 1)  # rounding may leave the sum below 1
     return rows, {"pareto_k": pareto_k, "importance_ess": float(1.0 / np.sum(weights**2))}
 
 

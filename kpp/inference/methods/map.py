@@ -48,7 +48,6 @@ class MAP(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         check_search(self.num_restarts, self.max_steps, self.tolerance)
 
     def run(self, rng_key: RngKey, numpyro_model: NumpyroModel, data: Data) -> Posterior:
@@ -58,8 +57,7 @@ class MAP(AbstractInference):
             ConvergenceError: If no start converged.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "MAP")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "MAP")) is not None:
             return fixed
         init_key, restart_key = jax.random.split(rng_key)
         density = Density(init_key, numpyro_model, data, sites)
@@ -78,7 +76,6 @@ class MAP(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(progress=False), linear_regression, regression_data(rng_key)
 
 

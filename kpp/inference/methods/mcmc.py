@@ -102,7 +102,6 @@ class MCMC(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or a name is unknown."""
         count(self.num_warmup, "num_warmup", 0)
         count(self.num_samples, "num_samples")
         if self.num_chains is not None:
@@ -119,8 +118,7 @@ class MCMC(AbstractInference):
             kpp.inference.ConvergenceError: If "hmcecs" does not find the mode.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "MCMC")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "MCMC")) is not None:
             return fixed
         kernel = self._kernel(rng_key, numpyro_model, data, sites)
         num_chains = self._settle_chains(kernel, sites)
@@ -200,7 +198,6 @@ class MCMC(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_warmup=200, num_samples=20, progress=False), linear_regression, regression_data(rng_key)
 
 

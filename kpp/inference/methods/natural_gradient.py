@@ -47,15 +47,10 @@ class _ThroughFeatures(Protocol):
 
 
 class _WhitenedLaws(NamedTuple):
-    r"""The laws of the l columns of whitened values, :math:`N(\Lambda^{-1} \eta, \Lambda^{-1})`.
+    r"""The laws of the l columns of whitened values, :math:`N(\Lambda^{-1} \eta, \Lambda^{-1})`."""
 
-    Attributes:
-        shift: :math:`\eta`, (l, w).
-        precision: :math:`\Lambda`, (l, w, w).
-    """
-
-    shift: Array
-    precision: Array
+    shift: Array  # eta, the natural parameter
+    precision: Array  # Lambda
 
     def roots(self) -> Float[Array, "l w w"]:
         r"""Return R with :math:`\Lambda^{-1} = R^\top R`."""
@@ -123,7 +118,6 @@ class NaturalGradient(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range."""
         count(self.num_steps, "num_steps")
         count(self.num_samples, "num_samples")
         positive(self.learning_rate, "learning_rate")
@@ -169,7 +163,6 @@ class NaturalGradient(AbstractInference):
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
-        """Make new draws from the fitted law; see `AbstractInference.draw`."""
         fixed = without_latents(numpyro_model, data, inspect_sites(numpyro_model, data), "NaturalGradient")
         if fixed is not None:
             return fixed
@@ -180,7 +173,6 @@ class NaturalGradient(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression through features."""
         options: dict[str, Any] = {"num_steps": 60, "min_step": 0.5, "num_samples": 20, "progress": False}
         yield cls(**options), regression_through_features, regression_data(rng_key)
 
@@ -322,6 +314,7 @@ def _natural_step(
     """Move the law by a step of the natural gradient."""
     features = seen.features
     columns = by_mean.shape[1:] or (1,)
+    # -2 dE / dv = -E (log p)'' by Price's theorem, at least 0 for a concave density.
     slope, curvature = (value.reshape(-1, *columns).T for value in (by_mean, jnp.maximum(-2.0 * by_variance, 0.0)))
     scale = jnp.broadcast_to(seen.scale, columns)
     eye = jnp.eye(means.shape[1], dtype=means.dtype)

@@ -91,7 +91,6 @@ class NUTS(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Check the settings when they are given: NumPyro finds mistakes only later or not at all."""
         for name, least in (("num_warmup", 0), ("num_samples", 1), ("num_chains", 1), ("max_tree_depth", 1)):
             if name != "num_warmup" or self.num_warmup is not None:
                 count(getattr(self, name), name, least)
@@ -107,8 +106,7 @@ class NUTS(AbstractInference):
                 mode is found.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "NUTS")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "NUTS")) is not None:
             return fixed
         model, keys = CalledWith(numpyro_model), jax.random.split(rng_key, self.num_chains)
         starts = self._laplace_starts(jax.random.fold_in(rng_key, 1), numpyro_model, data, sites)
@@ -162,16 +160,6 @@ class NUTS(AbstractInference):
     ) -> Posterior:
         """Continue every chain from its last position with its own step size and mass matrix, without further warm-up.
 
-        Args:
-            rng_key: A JAX random key, different from the key of `run`.
-            num_samples: The number of further draws per chain.
-            numpyro_model: The model function that the chains belong to.
-            data: Its arguments by name.
-            state: `Posterior.state` of the chains.
-
-        Returns:
-            The further draws only, and the state from which to continue.
-
         Raises:
             TypeError: If there are no chains, because the model has no latent sites.
         """
@@ -196,7 +184,6 @@ class NUTS(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_warmup=50, num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
     @property

@@ -41,16 +41,10 @@ class Density(eqx.Module):
 
     The vector u of length k holds all latent sites; NumPyro's bijection :math:`\theta(u)` maps each
     to its support.
-
-    Args:
-        rng_key: A JAX random key, for the prior medians from which the optimization starts.
-        numpyro_model: The model function.
-        data: Its arguments by name.
-        sites: Its sites.
     """
 
     _model: CalledWith
-    _start: dict[str, jax.Array]
+    _start: dict[str, jax.Array]  # prior medians
     _scale: dict[str, jax.Array]
     _latents: tuple[str, ...] = eqx.field(static=True)
 
@@ -124,25 +118,15 @@ class Density(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-    """The result of an optimization.
-
-    Args:
-        vector: u, of shape (k,).
-        value: The objective there, a negative log-density.
-        gradient: The largest entry of its gradient, in the units of the coordinates.
-        num_evaluations: The number of evaluations of the objective, over all starts.
-        num_converged: The number of starts that converged.
-        num_starts: The number of starts.
-        num_modes: The number of different modes that they reached, of those with a noticeable density.
-    """
+    """The result of an optimization."""
 
     vector: np.ndarray
-    value: float
-    gradient: float
-    num_evaluations: int
+    value: float  # a negative log-density
+    gradient: float  # its largest entry, in the units of the coordinates
+    num_evaluations: int  # over all starts
     num_converged: int
     num_starts: int
-    num_modes: int = 1
+    num_modes: int = 1  # that the starts reached, of those with a noticeable density
 
     def attrs(self) -> dict[str, float | int]:
         """Return the numbers to keep in the attributes of a fit."""
@@ -168,15 +152,8 @@ def find_mode(
 ) -> Optimum:
     """Minimize a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
 
-    Args:
-        objective: The negative log-density.
-        start: The first start, of shape (k,).
-        rng_key: A JAX random key, for the further starts: uniform within 2 units of the first start.
-        num_restarts: The number of further starts.
-        max_steps: Steps of L-BFGS from each start.
-        tolerance: A start has converged when no entry of the gradient exceeds this times the larger of 1 and the
-            objective's absolute value (in float32 at least 1e-4).
-        progress: Whether to show a progress bar.
+    The further starts are uniform within 2 units of the first one. A start has converged when no entry of the gradient
+    exceeds the tolerance times the larger of 1 and the objective's absolute value (in float32 at least 1e-4).
 
     Raises:
         ConvergenceError: If no start converged to a finite value.
@@ -229,17 +206,11 @@ def _distinct_modes(objective: Objective, ends: list[Optimum]) -> list[Optimum]:
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """The compiled value and gradient of an objective, at vectors of NumPy.
-
-    Args:
-        call: The compiled function of one vector.
-        dtype: The type of the vectors.
-        scale: The units of their entries, `Density.scale`.
-    """
+    """The compiled value and gradient of an objective, at vectors of NumPy."""
 
     call: Callable[[np.ndarray], tuple[jax.Array, jax.Array]]
     dtype: np.dtype
-    scale: np.ndarray
+    scale: np.ndarray  # the units of the entries, `Density.scale`
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Return value and gradient in double precision; a large value and no slope where they are not finite.
@@ -253,14 +224,7 @@ class Objective:
 
 
 def compile_objective(objective: Callable[[jax.Array, Data], jax.Array], density: Density, data: Data) -> Objective:
-    """Return the compiled value and gradient of an objective.
-
-    Args:
-        objective: The negative log-density of (u, data): a method of a `Density`. It is compiled once for all densities
-            of the same shapes.
-        density: The density.
-        data: The second argument of the objective.
-    """
+    """Return the compiled value and gradient of a method of a `Density`; densities of one shape share them."""
     leaves, structure = jax.tree.flatten(objective)
     arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
     evaluate = _value_and_gradient(structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))

@@ -38,23 +38,14 @@ _SPREADS = (1.5, 0.75, 0.25, 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class Starts:
-    """Where chains start.
+    """Where chains start."""
 
-    Args:
-        positions: The sites in unconstrained coordinates, by name, with the axis of chains first.
-        energies: The negative log-density of each chain's position, (chain,).
-        gradients: Its gradient there, by site like the positions.
-        covariances: The covariance of the approximation of each chain, (chain, k, k), sites in alphabetical order.
-        num_modes: The number of modes over which the chains are dispersed.
-        num_evaluations: The number of gradients that were computed.
-    """
-
-    positions: dict[str, AnyArray]
-    energies: Float[np.ndarray, " chain"]
+    positions: dict[str, AnyArray]  # in unconstrained coordinates, with the axis of chains first
+    energies: Float[np.ndarray, " chain"]  # the negative log-densities there
     gradients: dict[str, AnyArray]
-    covariances: Float[np.ndarray, "chain k k"]
-    num_modes: int
-    num_evaluations: int
+    covariances: Float[np.ndarray, "chain k k"]  # of the approximations; sites in alphabetical order
+    num_modes: int  # over which the chains are dispersed
+    num_evaluations: int  # of the gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,14 +66,6 @@ def laplace_starts(
     rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site], num_chains: int, progress: bool
 ) -> Starts:
     """Find modes and draw the starts of chains around them.
-
-    Args:
-        rng_key: A JAX random key.
-        numpyro_model: The model function.
-        data: Its arguments by name.
-        sites: Its sites.
-        num_chains: The number of chains.
-        progress: Whether to show a progress bar.
 
     Raises:
         ConvergenceError: If no search converged to a mode with a positive definite Hessian.
@@ -130,7 +113,7 @@ def _approximate(objective: Objective, end: Optimum) -> _Mode | None:
         return None
     # In units of the coordinates; the masses of all modes change by the same factor.
     values, vectors = np.linalg.eigh(hessian)
-    if values[0] <= 1e-8 * values[-1]:
+    if values[0] <= 1e-8 * values[-1]:  # flat up to errors of the differences
         return None
     log_mass = -end.value - 0.5 * np.log(values).sum()
     roots = objective.scale[:, None] * vectors
@@ -142,7 +125,7 @@ def _hessian(objective: Objective, vector: np.ndarray) -> np.ndarray:
 
     Central differences compile nothing, and their errors do not matter for a mass matrix.
     """
-    step = np.finfo(objective.dtype).eps ** (1 / 3)
+    step = np.finfo(objective.dtype).eps ** (1 / 3)  # balances truncation, step^2, and rounding, eps / step
     moves = step * np.diag(objective.scale)
     ends = np.stack(call_in_threads(lambda at: objective(at)[1], [*(vector + moves), *(vector - moves)], num_cores()))
     hessian = (ends[: len(vector)] - ends[len(vector) :]) / (2 * step)

@@ -30,15 +30,6 @@ def subsampling_nuts(rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data
     where :math:`q_i` is the second-order expansion of :math:`\ell_i` around the mode of the posterior, and
     :math:`\hat\sigma^2` estimates the variance of the second term.
 
-    Args:
-        rng_key: A JAX random key, for the search of the mode.
-        numpyro_model: A NumPyro model function with a plate whose ``subsample_size`` is below its size.
-        data: Its arguments by name.
-        sites: Its sites.
-
-    Returns:
-        The sampler, which takes `data` as its argument.
-
     Raises:
         ValueError: If no plate draws subsamples, or a latent site is in such a plate.
         kpp.inference.ConvergenceError: If the mode is not found.
@@ -66,15 +57,9 @@ def subsampling_nuts(rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data
 
 
 def density_spread(numpyro_model: NumpyroModel, data: Data, latent: dict[str, jax.Array], energies: jax.Array) -> float:
-    """Return the standard deviation, over draws, of the log density of all rows minus the sampled one.
+    """Return the standard deviation, over draws, of the log density of all rows minus the sampled one, (chain, draw).
 
     It is 0 if the sampler draws from the posterior itself.
-
-    Args:
-        numpyro_model: The model function.
-        data: Its arguments by name.
-        latent: The draws by site, (chain, draw, ...).
-        energies: The negative logs of the sampled density in unconstrained coordinates, (chain, draw).
     """
     return float((energies - _energies(CalledWith(numpyro_model), latent, data)).std())
 

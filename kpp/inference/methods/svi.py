@@ -82,7 +82,6 @@ class SVI(AbstractInference):
     progress: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        """Raise ValueError if a number is out of range or a name is unknown."""
         for name in ("num_steps", "num_particles", "num_samples"):
             count(getattr(self, name), name)
         positive(self.learning_rate, "learning_rate")
@@ -100,8 +99,7 @@ class SVI(AbstractInference):
             ValueError: If the guide lacks a latent site, or a flow is asked for a single number.
         """
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "SVI")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "SVI")) is not None:
             return fixed
         fit_key, draw_key = jax.random.split(rng_key)
         model = with_units(CalledWith(numpyro_model, subsample=True), data)
@@ -136,10 +134,8 @@ class SVI(AbstractInference):
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
-        """Make new draws from the fitted family; see `AbstractInference.draw`."""
         sites = inspect_sites(numpyro_model, data)
-        fixed = without_latents(numpyro_model, data, sites, "SVI")
-        if fixed is not None:
+        if (fixed := without_latents(numpyro_model, data, sites, "SVI")) is not None:
             return fixed
         model, kept = CalledWith(numpyro_model, subsample=True).from_state(state)
         guide = build_guide(self.guide, model, sites)
@@ -154,7 +150,6 @@ class SVI(AbstractInference):
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
-        """Yield (inference, numpyro_model, data): a regression."""
         yield cls(num_steps=300, num_samples=50, progress=False), linear_regression, regression_data(rng_key)
 
 

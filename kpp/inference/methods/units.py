@@ -21,15 +21,9 @@ from kpp.typing import AnyArray
 
 
 def prior_scale(prior: Distribution, value: AnyArray) -> Array:
-    """Return the units of the unconstrained coordinates of a site.
+    """Return the units of a site's unconstrained coordinates: the standard deviations of a prior over real numbers.
 
-    Args:
-        prior: The distribution of the site.
-        value: Its unconstrained coordinates, which give the shape.
-
-    Returns:
-        The standard deviations of a prior over real numbers, as far as they are known; 1 for all other coordinates,
-        which are logarithms and alike, and have no unit.
+    It is 1 where they are not known, and for all other coordinates, which are logarithms and alike, and have no unit.
     """
     ones = jnp.ones_like(value)
     if not is_real(prior.support):
@@ -42,12 +36,7 @@ def prior_scale(prior: Distribution, value: AnyArray) -> Array:
 
 
 class in_units(Messenger):
-    """A NumPyro effect handler that gives sites on the real numbers unconstrained coordinates in units.
-
-    Args:
-        fn: The model.
-        units: For some sites the unit of each number, in the shape of the site.
-    """
+    """A NumPyro effect handler that gives sites on the real numbers unconstrained coordinates in units."""
 
     def __init__(self, fn: Any, units: Mapping[str, AnyArray]) -> None:
         self._units = units

@@ -11,17 +11,11 @@ from kpp.inspection.curves.grid import Grid
 
 
 class LocalEffects(NamedTuple):
-    """The points whose weighted predictions are accumulated local effects.
+    """The points whose weighted predictions are accumulated local effects."""
 
-    Attributes:
-        points: Each row at the lower and then at the upper end of its interval, (2m, d).
-        weights: The weights of the predictions for each value of the grid, (p, 2m).
-        intervals: The intervals of the rows, (m,).
-    """
-
-    points: Float[np.ndarray, "k d"]
-    weights: Float[np.ndarray, "p k"]
-    intervals: Int[np.ndarray, " m"]
+    points: Float[np.ndarray, "k d"]  # each row at the lower and then at the upper end of its interval
+    weights: Float[np.ndarray, "p k"]  # of the predictions, for each value of the grid
+    intervals: Int[np.ndarray, " m"]  # of the rows
 
 
 def local_effects(rows: Float[np.ndarray, "n d"], grid: Grid) -> LocalEffects:
@@ -32,10 +26,6 @@ def local_effects(rows: Float[np.ndarray, "n d"], grid: Grid) -> LocalEffects:
 
     The constant c makes the mean of :math:`(g(z_{k-1}) + g(z_k)) / 2` over the m rows inside of the grid 0. A row at
     the first value of the grid belongs to the first interval.
-
-    Args:
-        rows: The rows, (n, d).
-        grid: The p values of the feature.
 
     Raises:
         ValueError: If the feature is a category, or an interval has no rows.

@@ -15,21 +15,13 @@ from kpp.foundation.validation import as_targets, count
 
 
 class Grid(NamedTuple):
-    """The values of a feature, or the pairs of values of two features.
+    """The values of a feature, or the pairs of values of two features."""
 
-    Attributes:
-        column: The position of the feature, or those of both, (2,).
-        values: The values as the model takes them, (p,) or (p, 2), codes for a category.
-        labels: The values as the table has them.
-        data: The values of the feature in the rows, (n,) or (n, 2).
-        is_category: Whether the feature, or one of both, is a category or a boolean.
-    """
-
-    column: int | Int[np.ndarray, "2"]
-    values: Float[np.ndarray, "p *pair"]
-    labels: list[Any]
-    data: Float[np.ndarray, "n *pair"]
-    is_category: bool
+    column: int | Int[np.ndarray, "2"]  # the position of the feature, or those of both
+    values: Float[np.ndarray, "p *pair"]  # as the model takes them, codes for a category
+    labels: list[Any]  # as the table has them
+    data: Float[np.ndarray, "n *pair"]  # of the rows
+    is_category: bool  # or a boolean; of two features whether one is
 
     def at(self, rows: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "p m d"]:
         """Return rows with each of the values in the column."""
@@ -57,14 +49,7 @@ def read_pair(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, feature
 
 
 def read_grid(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, feature: str) -> Grid:
-    """Read the values of a feature, or choose them.
-
-    Args:
-        grid: The number of values, quantiles of the feature at even steps, or the values. The values of a category are
-            all of its levels for a number, or some of them.
-        rows: The rows, (n, d).
-        schema: Their columns.
-        feature: The name of the feature.
+    """Read the values of a feature, or choose as many as a number says: quantiles at even steps, or all levels.
 
     Raises:
         ValueError: If the feature is unknown or constant, or values are invalid.

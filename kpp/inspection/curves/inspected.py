@@ -41,36 +41,19 @@ _JOINT_DRAWS = 200
 
 
 class Inspected(NamedTuple):
-    """A predictor and rows that have been read.
-
-    Attributes:
-        rows: The rows, (n, d).
-        schema: Their columns.
-        law: The function from a functional to its law.
-        uncertainty: What the draws of the law hold.
-        scale: "latent", "probability", or "prediction" for the values of a function of unknown form.
-        kernel: The kernel of the function, possibly with draws; None if it can only be called.
-        outputs: The function with its draws as outputs, if it can only be called or has one draw.
-    """
+    """A predictor and rows that have been read."""
 
     rows: Float[np.ndarray, "n d"]
     schema: Schema
-    law: Callable[[AbstractFunctional], FunctionalLaw]
-    uncertainty: str
-    scale: str
-    kernel: AbstractKernel | None
-    outputs: DrawsAsOutputs | None = None
+    law: Callable[[AbstractFunctional], FunctionalLaw]  # of a functional
+    uncertainty: str  # what the draws of the law hold
+    scale: str  # "latent", "probability", or "prediction" for a function of unknown form
+    kernel: AbstractKernel | None  # possibly with draws; None if the function can only be called
+    outputs: DrawsAsOutputs | None = None  # its draws as outputs, if it can only be called or has one draw
 
     @classmethod
     def read(cls, predictor: Any, x: object, *, scale: str, output: str | int | None, rng_key: RngKey) -> Inspected:
-        """Read a predictor and rows.
-
-        Args:
-            predictor: As for `kpp.explain`.
-            x: The rows.
-            scale: "latent", "probability", or "auto" for the probability of a classifier.
-            output: The output to take, if the predictor has several.
-            rng_key: A JAX random key, for joint draws of probabilities.
+        """Read a predictor and rows; the arguments are those of `kpp.curve`.
 
         Raises:
             TypeError: If the predictor cannot be read, or has no probabilities.
@@ -116,13 +99,7 @@ class Inspected(NamedTuple):
 
 @dataclasses.dataclass
 class DrawsAsOutputs:
-    """A function of points whose draws are the outputs, as functionals take it.
-
-    Args:
-        function: A function from points (n, d) to predictions, possibly led by (chain, draw).
-        output: The position or the name of the output, if there are several.
-        names: The names of the outputs, if they have names.
-    """
+    """A function of points whose draws are the outputs, as functionals take it."""
 
     function: Callable[..., Any]
     output: str | int | None = None

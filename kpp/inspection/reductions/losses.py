@@ -24,14 +24,7 @@ _STEP = 1e-4
 def read_targets(
     y: object, loss: Loss, num_rows: int, outputs: int | None, classes: Sequence[Any] | None
 ) -> Float[np.ndarray, " p"]:
-    """Return targets as numbers; for the loss "log" the codes of classes.
-
-    Args:
-        y: The targets of p rows.
-        loss: The loss.
-        num_rows: p.
-        outputs: How many outputs a prediction has, or None for a number.
-        classes: The classes of the predictor, or None if it does not know them.
+    """Return targets as numbers; for the loss "log" the codes of classes, those of the predictor if it knows them.
 
     Raises:
         ValueError: If there are not p targets, one is missing or not finite, or they do not fit the loss.

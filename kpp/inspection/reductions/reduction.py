@@ -101,21 +101,13 @@ class LossReduction(AbstractPointsExplainer):
 
 
 class Steps(NamedTuple):
-    """Coalitions that players join, q times each.
-
-    Attributes:
-        coalitions: The coalitions, (c, g).
-        before: The positions of the coalitions without each player, (q, g).
-        after: The positions of the same coalitions with the player, (q, g).
-        weights: The weights of these steps, (q, g), which sum to 1 for each player.
-        num_orders: How many orders were sampled; 0 if all coalitions are there.
-    """
+    """Coalitions that players join, q times each."""
 
     coalitions: Bool[np.ndarray, "c g"]
-    before: Int[np.ndarray, "q g"]
-    after: Int[np.ndarray, "q g"]
-    weights: Float[np.ndarray, "q g"]
-    num_orders: int = 0
+    before: Int[np.ndarray, "q g"]  # positions of the coalitions without each player
+    after: Int[np.ndarray, "q g"]  # of the same coalitions with the player
+    weights: Float[np.ndarray, "q g"]  # of these steps, which sum to 1 for each player
+    num_orders: int = 0  # that were sampled; 0 if all coalitions are there
 
     @classmethod
     def create(cls, num_players: int, num_coalitions: int, rng_key: RngKey | None) -> "Steps":
@@ -132,6 +124,7 @@ class Steps(NamedTuple):
         lower, upper = (np.take_along_axis(index, place + step, axis=2) for step in (0, 1))
         # The complements of what was present before and after a step are those of the step of the reverse order.
         before, after = np.concatenate([lower[:, 0], upper[:, 1]]), np.concatenate([upper[:, 0], lower[:, 1]])
+        # Half: each order also counts reversed.
         return cls(coalitions, before, after, np.full(before.shape, 0.5 / num_orders), num_orders)
 
     @property
@@ -150,22 +143,13 @@ class Steps(NamedTuple):
 
 
 class Reductions(NamedTuple):
-    """The contributions to the reduction of the loss, for s draws, p rows and g players.
-
-    Attributes:
-        values: The contributions, (s, p, g).
-        base: Minus the losses of the empty coalition, (s, p).
-        full: Minus the losses of the full coalition, (s, p).
-        slopes: The contributions at first order, (p, g), of a predictor without draws.
-        mean_losses: The mean losses of the coalitions over draws and rows, (c,).
-        steps: The coalitions.
-    """
+    """The contributions to the reduction of the loss, for s draws, p rows and g players."""
 
     values: Float[np.ndarray, "s p g"]
-    base: Float[np.ndarray, "s p"]
-    full: Float[np.ndarray, "s p"]
-    slopes: Float[np.ndarray, "p g"]
-    mean_losses: Float[np.ndarray, " c"]
+    base: Float[np.ndarray, "s p"]  # minus the losses of the empty coalition
+    full: Float[np.ndarray, "s p"]  # minus the losses of the full coalition
+    slopes: Float[np.ndarray, "p g"]  # at first order, of a predictor without draws
+    mean_losses: Float[np.ndarray, " c"]  # of the coalitions over draws and rows
     steps: Steps
 
     def statistics(self, varying: Bool[np.ndarray, " d"], is_whole: bool, rows: str) -> dict[str, list[float]]:
@@ -187,15 +171,7 @@ class Reductions(NamedTuple):
 
 
 def reductions(game: Game, steps: Steps, loss: Loss, y: Float[np.ndarray, " p"], num_targets: int) -> Reductions:
-    """Compute the contributions to the reduction of the loss, for some rows and one draw at a time.
-
-    Args:
-        game: The game of the predictor, for p rows.
-        steps: The coalitions.
-        loss: The loss.
-        y: The targets, (p,).
-        num_targets: How many numbers are predicted for a row: draws times outputs.
-    """
+    """Compute the contributions for some rows and one draw at a time; a row has draws times outputs targets."""
     operator, parts = steps.operator, []
     none, every = (int(np.flatnonzero(steps.coalitions.sum(axis=1) == n)[0]) for n in (0, game.num_players))
     size = even_size(len(y), rows_that_fit(len(y), len(steps.coalitions) * num_targets, _MAX_VALUES))
@@ -235,7 +211,7 @@ def _tables(game: Game, steps: Steps) -> Iterator[Float[np.ndarray, "c p *output
 
 
 def _whole_table(table: Float[Array, " c"]) -> Float[Array, " c"]:
-    return table
+    return table  # defined at module level, because JAX compiles a new function again
 
 
 def _slopes(steps: Steps, loss: Loss, y: np.ndarray, table: Float[np.ndarray, "c p *outputs"]) -> np.ndarray:

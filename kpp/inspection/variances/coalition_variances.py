@@ -30,12 +30,6 @@ def coalition_indices(
 ) -> Float[np.ndarray, "3 s g"]:
     """Compute the indices of a game, in units of variance, from the values of all coalitions.
 
-    Args:
-        value_function: The game.
-        function: An RKHS function with s outputs and without draws, or any function of one output.
-        x: The rows, (p, d).
-        players: The players, g of them.
-
     Raises:
         ValueError: If there are more than 12 players whose columns vary; those of others are 0.
     """

@@ -60,14 +60,9 @@ class FiniteDraws(NamedTuple):
 def shares_left_out(
     posterior: GPPosterior, points: Float[AnyArray, "e d"], checked: Float[AnyArray, "p d"]
 ) -> Float[Array, " e"]:
-    """Return the share of the posterior variance that is left given the values at the first 1, 2, ..., e points.
-
-    Args:
-        posterior: The posterior, without draws.
-        points: The points, (e, d).
-        checked: The points at which the variance is measured, (p, d).
-    """
+    """Return the share of the posterior variance that is left given the values at the first 1, 2, ..., e points."""
     factor = cholesky(posterior.covariance(points, points), what="the posterior covariance")
+    # Each row of L^-1 c(E, .) is what its point adds to those before it.
     known = jnp.cumsum(jnp.sum(solve_lower(factor, posterior.covariance(points, checked)) ** 2, axis=1))
     return 1 - known / jnp.sum(posterior.variance(checked))
 
@@ -77,6 +72,7 @@ def _represent(
     posterior: GPPosterior, points: Float[Array, "e d"], checked: Float[Array, "p d"]
 ) -> tuple[Float[Array, "N e"], Float[Array, ""]]:
     whitener = pivoted_whitener(posterior.covariance(points, points), what="the posterior covariance")
+    # c(., E) = k(., E) - k(., X) R R^T k(X, E), by sections at X and at E.
     basis = jnp.concatenate([-posterior.root @ posterior.whitened(points).T, jnp.eye(len(points))]) @ whitener.T
     known = jnp.sum((posterior.covariance(checked, points) @ whitener.T) ** 2)
     total = jnp.sum(posterior.variance(checked))

@@ -43,56 +43,30 @@ _CHECKED = 500
 
 
 class Question(NamedTuple):
-    """What is asked of a function.
+    """What is asked of a function."""
 
-    Attributes:
-        rows: The rows that give the law of the features, (m, d).
-        players: The players.
-        value_function: The game of dependent features; None for independent players.
-        num_rows: The number of pairs of rows that are sampled where nothing exact applies.
-        generator: Random numbers.
-        progress: Whether to show a progress bar.
-    """
-
-    rows: Float[np.ndarray, "m d"]
+    rows: Float[np.ndarray, "m d"]  # they give the law of the features
     players: Players
-    value_function: AbstractValueFunction | None
-    num_rows: int
+    value_function: AbstractValueFunction | None  # the game of dependent features
+    num_rows: int  # pairs of rows that are sampled where nothing exact applies
     generator: np.random.Generator
     progress: bool
 
 
 class Indices(NamedTuple):
-    """Indices in units of variance.
-
-    Attributes:
-        values: The indices of s draws, (3, s, g).
-        method: How they were computed.
-        errors: Standard errors of the sampling of rows, (3, s, g); None if nothing was sampled.
-        mean: The exact posterior means, (3, g); None if they are not known.
-        left_out: The share of the posterior variance of the function that the draws lack.
-        used: The number of draws of the hyperparameters that were used, of how many.
-        batch_shape: The shape of the draws.
-    """
+    """Indices in units of variance."""
 
     values: Float[np.ndarray, "3 s g"]
     method: str
-    errors: Float[np.ndarray, "3 s g"] | None = None
-    mean: Float[np.ndarray, "3 g"] | None = None
-    left_out: float | None = None
-    used: tuple[int, int] | None = None
+    errors: Float[np.ndarray, "3 s g"] | None = None  # of the sampling of rows
+    mean: Float[np.ndarray, "3 g"] | None = None  # the exact posterior means, if they are known
+    left_out: float | None = None  # the share of the posterior variance that the draws lack
+    used: tuple[int, int] | None = None  # how many draws of the hyperparameters, of how many
     batch_shape: tuple[int, ...] = ()
 
 
 def indices_of_posterior(predictor: Any, function: RKHSFunction, question: Question, num_draws: int) -> Indices:
-    """Compute indices of draws of the function of a Gaussian process.
-
-    Args:
-        predictor: A `kpp.Fit` or a `kpp.GPPosterior`.
-        function: Its mean, with or without draws of the hyperparameters.
-        question: What is asked.
-        num_draws: The smallest number of draws of functions.
-    """
+    """Compute indices of draws of the function of a Gaussian process."""
     available = math.prod(function.batch_shape)
     chosen = _evenly(available, _num_affordable(function, question, num_draws))
     per_draw = -(-num_draws // len(chosen))

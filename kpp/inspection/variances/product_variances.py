@@ -45,30 +45,18 @@ MEASURES = ("first_order", "total", "shapley")
 
 
 class Sections(NamedTuple):
-    """Functions that are spanned by sections of one kernel, and second moments of further ones.
+    """Functions that are spanned by sections of one kernel, and second moments of further ones."""
 
-    Attributes:
-        kernel: The kernel, a sum of product kernels.
-        points: The N points of the sections, (N, d).
-        coefficients: One column for each of s functions, (N, s).
-        moments: Second moments of coefficients of random functions, symmetric matrices (k, N, N).
-    """
-
-    kernel: AbstractKernel
+    kernel: AbstractKernel  # a sum of product kernels
     points: Points
-    coefficients: Float[np.ndarray, "N s"]
-    moments: Float[np.ndarray, "k N N"]
+    coefficients: Float[np.ndarray, "N s"]  # one column for each of s functions
+    moments: Float[np.ndarray, "k N N"]  # second moments of the coefficients of random functions
 
 
 def section_indices(
     sections: Sections, rows: Float[AnyArray, "m d"], players: Players
 ) -> tuple[Float[np.ndarray, "3 s g"], Float[np.ndarray, "3 k g"]]:
     """Compute the indices of functions, and the expected indices of the random functions.
-
-    Args:
-        sections: The functions.
-        rows: The rows whose columns give the law of each player, (m, d).
-        players: The players, g of them.
 
     Returns:
         The indices in units of variance, (3, s, g) and (3, k, g), in the order of `MEASURES`.
@@ -98,13 +86,7 @@ def section_indices(
 
 
 def prior_indices(kernel: AbstractKernel, rows: Float[AnyArray, "m d"], players: Players) -> Float[np.ndarray, "3 g"]:
-    """Compute the expected indices of a Gaussian process with mean 0, in units of variance, (3, g).
-
-    Args:
-        kernel: The covariance of the process, a sum of product kernels.
-        rows: The rows whose columns give the law of each player, (m, d).
-        players: The players.
-    """
+    """Compute the expected indices of a process with mean 0 and a sum of product kernels as covariance, (3, g)."""
     total = np.zeros((3, players.num_players))
     for term in kernel.product_terms():
         table = _Table.of(term, rows, rows, players, _MAX_FACTORS)
@@ -115,27 +97,16 @@ def prior_indices(kernel: AbstractKernel, rows: Float[AnyArray, "m d"], players:
 
 
 class _Table(NamedTuple):
-    """The factors of a product term between rows and points, in chunks of the rows.
-
-    Attributes:
-        term: The term.
-        chunks: The chunks of the rows.
-        points: The points, (N, d).
-        players: The players.
-        means: The mean of each factor over the rows, (g, N).
-        varies: Whether a player's factors vary over the rows, (g,).
-        scale: The scale of the term.
-        kept: The factors minus their means, if there is only one chunk, else None.
-    """
+    """The factors of a product term between rows and points, in chunks of the rows."""
 
     term: AbstractProductKernel
-    chunks: list[np.ndarray]
+    chunks: list[np.ndarray]  # of the rows
     points: Points
     players: Players
-    means: Float[np.ndarray, "g N"]
-    varies: np.ndarray
+    means: Float[np.ndarray, "g N"]  # of each factor over the rows
+    varies: np.ndarray  # whether a player's factors vary over the rows
     scale: float
-    kept: np.ndarray | None
+    kept: np.ndarray | None  # the factors minus their means, if there is only one chunk
 
     @classmethod
     def of(cls, term: AbstractProductKernel, rows: AnyArray, points: Points, players: Players, most: int) -> _Table:
@@ -179,7 +150,7 @@ def _leave_one_out(
     covariance: Float[np.ndarray, "a b N"], absent: Float[np.ndarray, "a b N"], rest: np.ndarray | float
 ) -> Float[np.ndarray, "3 a b N"]:
     """Return the polynomial q of each player at t = 0, at t = 1, and its integral over t."""
-    nodes, weights = gauss_legendre(num_nodes(len(covariance)))
+    nodes, weights = gauss_legendre(num_nodes(len(covariance)))  # exact: q has degree g - 1
     integral = sum(
         weight * _others(absent + node * covariance, rest) for node, weight in zip(nodes, weights, strict=True)
     )

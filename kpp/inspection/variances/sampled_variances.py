@@ -60,13 +60,7 @@ def fits_grid(levels: list[Levels], num_functions: int) -> bool:
 
 
 def grid_indices(predict: Predict, levels: list[Levels], players: Players) -> Float[np.ndarray, "3 s g"]:
-    """Compute the indices of functions of a few levels exactly, in units of variance.
-
-    Args:
-        predict: The functions.
-        levels: The levels of each player.
-        players: The players, g of them.
-    """
+    """Compute the indices of functions of a few levels exactly, in units of variance."""
     shape = tuple(len(level.rows) for level in levels)
     places = np.indices(shape).reshape(len(shape), -1)
     grid = np.empty((places.shape[1], players.num_features))
@@ -77,7 +71,7 @@ def grid_indices(predict: Predict, levels: list[Levels], players: Players) -> Fl
     components = _components(values.squeeze(tuple(a + 1 for a in range(len(shape)) if a not in active)), levels, active)
     sets = np.indices((2,) * len(active)).reshape(len(active), -1).astype(bool)
     sizes = np.maximum(sets.sum(axis=0), 1)
-    weights = np.stack([sets & (sizes == 1), sets, sets / sizes])
+    weights = np.stack([sets & (sizes == 1), sets, sets / sizes])  # Owen (2014)
     indices = np.zeros((3, len(values), len(shape)))
     indices[:, :, active] = np.einsum("mac,sc->msa", weights, components)
     return indices
@@ -89,32 +83,22 @@ def _components(values: np.ndarray, levels: list[Levels], active: list[int]) -> 
         shares = levels[player].shares
         values = np.moveaxis(values, axis, -1)
         mean = (values @ shares)[..., None]
-        parts = np.concatenate([mean, (values - mean) * np.sqrt(shares)], axis=-1)
+        parts = np.concatenate([mean, (values - mean) * np.sqrt(shares)], axis=-1)  # squares sum to variances
         values = np.moveaxis(parts, -1, axis)
     energy = values**2
     for axis in range(1, energy.ndim):
-        energy = np.add.reduceat(energy, [0, 1], axis=axis)
+        energy = np.add.reduceat(energy, [0, 1], axis=axis)  # the mean, and all contrasts together
     return energy.reshape(len(energy), -1)
 
 
 def sampled_indices(
     predict: Predict, rows: Float[np.ndarray, "m d"], players: Players, num_rows: int, generator: np.random.Generator
 ) -> tuple[Float[np.ndarray, "3 s g"], Float[np.ndarray, "3 s g"]]:
-    """Estimate the indices of functions from pairs of random rows, and their standard errors.
+    """Estimate the indices of functions from pairs of random rows, and their standard errors, in units of variance.
 
     The pairs are a scrambled Sobol sequence, which fills the space more evenly than independent pairs do. The standard
     errors are those of independent pairs. So the true errors are smaller: for smooth functions of few features by a
-    factor of 2 to 10.
-
-    Args:
-        predict: The functions; each pair of rows takes 2 g + 1 predictions.
-        rows: The rows whose columns give the law of each player.
-        players: The players, g of them.
-        num_rows: The number of pairs, at least 2.
-        generator: Scrambles the sequence.
-
-    Returns:
-        The estimates and their standard errors, in units of variance.
+    factor of 2 to 10. Each pair takes 2 g + 1 predictions.
     """
     power = math.ceil(math.log2(num_rows))
     sequence = qmc.Sobol(3 * players.num_players, rng=generator).random_base2(power)[:num_rows]
@@ -142,10 +126,10 @@ def _terms(predict: Predict, rows: np.ndarray, players: Players, uniform: np.nda
     values = predict(stacked.reshape(-1, rows.shape[1])).reshape(-1, 2 * count + 1, num)
     base, steps, alone = values[:, :1], values[:, : count + 1], values[:, count + 1 :]
     gains = steps[:, :-1] - steps[:, 1:]
-    shapley = (base - (steps[:, :-1] + steps[:, 1:]) / 2) * gains
+    shapley = (base - (steps[:, :-1] + steps[:, 1:]) / 2) * gains  # Goda (2021), with the mean of both values as m'
     orders = np.broadcast_to(ranks.T[None], shapley.shape)
     main = (steps[:, -1:] - (base + alone) / 2) * (alone - base)
-    return np.stack([main, (base - alone) ** 2 / 2, np.take_along_axis(shapley, orders, axis=1)])
+    return np.stack([main, (base - alone) ** 2 / 2, np.take_along_axis(shapley, orders, axis=1)])  # Jansen (1999)
 
 
 def draw_product(

@@ -62,6 +62,7 @@ class Kronecker(NamedTuple):
         """
         check_positive(jnp.asarray(ridge), "ridge")
         (first_values, first), (second_values, second) = map(jnp.linalg.eigh, self)
+        # Rounding may make the eigenvalues of a Gram matrix negative.
         eigenvalues = jnp.maximum(first_values, 0)[:, None] * jnp.maximum(second_values, 0)[None, :]
         rotated = Kronecker(first.T, second.T).multiply(values).reshape(eigenvalues.shape)
         return Kronecker(first, second).multiply((rotated / (eigenvalues + ridge)).reshape(-1))
@@ -105,7 +106,6 @@ class Contextual(AbstractKernel):
         return self.kernel.diagonal(pairs) * self.context_kernel.diagonal(contexts)
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the products of a feature of each kernel, if both have finitely many."""
         return features_of_product((self.kernel, self.context_kernel), _batch(x, "x"))
 
     def kronecker(self, pairs: Points, contexts: Points) -> Kronecker:

@@ -159,6 +159,7 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
         return aa * bb - ab * ba
 
     def _pair_features(self, first: Array, second: Array) -> Array:
+        # The triangles differ in signs only: one of them is enough, without the factor 1 / sqrt 2 of the paper.
         j, m = np.triu_indices(first.shape[1], 1)
         return first[:, j] * second[:, m] - first[:, m] * second[:, j]
 

@@ -48,7 +48,6 @@ class PairProduct(AbstractBatchKernel):
         return self.first.diagonal(a) * self._second.diagonal(b)
 
     def finite_features(self, x: Points) -> Float[Array, "n q"] | None:
-        """Return the products of a feature of each item, if both kernels have finitely many."""
         return features_of_product((self.first, self._second), self._items(x, "x"))
 
     @property

@@ -44,8 +44,7 @@ class Categorical(AbstractScaledProduct):
         return jnp.where(x1 == x2, jnp.ones_like(x1), jnp.broadcast_to(correlation, x1.shape))
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return no feature: codes are only compared for equality."""
-        return frozenset()
+        return frozenset()  # codes are only compared for equality
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

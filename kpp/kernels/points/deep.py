@@ -108,8 +108,7 @@ class DeepKernel(AbstractKernel):
         return self.kernel.combine_sections(self.features(x), self.features(points), coefficients)
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return all features: they are numbers for the network."""
-        return frozenset(features)
+        return frozenset(features)  # they are numbers for the network
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         scale, kernel = self.kernel.split_scale()

@@ -42,14 +42,12 @@ class Constant(AbstractScaledProduct):
         return jnp.ones_like(x1)
 
     def finite_features(self, x: Points) -> Float[Array, "n 1"]:
-        """Return the root of the variance."""
         leaf = jnp.asarray(jax.tree.leaves(x)[0])
         dtype = leaf.dtype if jnp.issubdtype(leaf.dtype, jnp.inexact) else self.scale.dtype
         return jnp.broadcast_to(jnp.sqrt(self.scale).astype(dtype), (leaf.shape[0], 1))
 
     def features_as_numbers(self, features: Sequence[str]) -> frozenset[str]:
-        """Return no feature: the kernel reads none."""
-        return frozenset()
+        return frozenset()  # it reads none
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
@@ -80,7 +78,6 @@ class Linear(AbstractKernel):
         return jnp.dot(x1 * variance, x2, precision=jax.lax.Precision.HIGHEST)
 
     def finite_features(self, x: Points) -> Float[Array, "n d"]:
-        """Return the features of the points, each times the root of its variance."""
         variance = per_feature(self.variance, "variance", check_matrices(self, x, x))
         return x * jnp.broadcast_to(jnp.sqrt(variance), x.shape)
 

@@ -92,8 +92,7 @@ class NuclearDominant(AbstractProductKernel):
         return self._chain(1, x1, x2)
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
-        return self._chain(1, x, None)
+        return self._chain(1, x, None)  # the distances on the diagonal are exactly 0
 
     def chain(self, order: int, x1: Points, x2: Points) -> Float[Array, "n1 n2"]:
         r"""Integrate a chain of base kernels between every pair of points.
@@ -132,6 +131,7 @@ class NuclearDominant(AbstractProductKernel):
             TypeError: If the kernel holds priors.
         """
         rate, decay = self._rates(num_features)
+        # tau^2 - 4 / l^4 without the difference, which would lose digits for wide measures.
         return self.scale * jnp.prod(2 * jnp.pi / jnp.sqrt(decay * (decay + 4 * rate)))
 
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
@@ -180,7 +180,7 @@ def _chain_terms(order: int, rate: Float[Array, " d"], decay: Float[Array, " d"]
         minors.append(diagonal * minors[-1] - rate**2 * minors[-2])  # determinants of a tridiagonal matrix
     first_row = [rate**j * minors[order - 1 - j] / minors[order] for j in range(order)]
     return _Terms(
-        height=jnp.sqrt((2 * jnp.pi) ** order / minors[order]),
+        height=jnp.sqrt((2 * jnp.pi) ** order / minors[order]),  # the integral of a Gaussian with precision T
         difference=rate**2 * first_row[-1],
         origin=rate * decay * sum(first_row, jnp.zeros_like(diagonal)),
     )

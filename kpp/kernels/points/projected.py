@@ -24,6 +24,7 @@ from kpp.kernels.points.nonstationary import Constant
 from kpp.kernels.points.stationary import RBF
 from kpp.linalg.pivoted import pivoted_whitener
 from kpp.linalg.toolkit import DenseRidge, FeatureRidge
+from kpp.runtime.batching import split_rows, split_weights
 from kpp.typing import Leaf, Numbers, Points, RngKey
 
 #: What the projection is applied to; see `Projected`.
@@ -123,6 +124,7 @@ class Projected(AbstractBatchKernel):
         elements = self._elements(expectation, x)
         values = expectation.kernel.diagonal(elements.seen)
         if elements.coordinates is not None:
+            # k - 2 w k(X_u, x) + w K_uu w, in the coordinates of the sample or of the landmarks.
             taken = 2 * expectation.sections(elements.seen) - expectation.spread(elements.coordinates)
             values = values - jnp.sum(elements.coordinates * taken, axis=0)
         return values * self.condition_kernel.diagonal(elements.points) if self.form == "product" else values
@@ -174,6 +176,7 @@ class Projected(AbstractBatchKernel):
 
     def _expectation(self) -> _Expectation:
         averaged = self.kernel + Constant(1.0) if self.form == "product" else self.kernel
+        # The paper prints gamma for an averaged loss, which takes n' gamma.
         ridge = self.points.shape[0] * self.regularization
         if self.landmarks is None:
             what = "the matrix of the condition kernel plus n * regularization * I"
@@ -265,8 +268,6 @@ def _sum_over_blocks(term: Callable[[Array, Array], Array], points: Array, featu
     """Sum a term over blocks of rows; the rows that fill up the last block have features 0, so they add nothing."""
     if points.shape[0] <= _BLOCK:
         return term(points, features)
-    missing = -points.shape[0] % _BLOCK
-    points, features = jnp.pad(points, ((0, missing), (0, 0)), mode="edge"), jnp.pad(features, ((0, missing), (0, 0)))
-    blocks = tuple(rows.reshape(-1, _BLOCK, rows.shape[1]) for rows in (points, features))
+    blocks = split_rows(points, _BLOCK), split_weights(features, _BLOCK)
     start = jnp.zeros_like(jax.eval_shape(term, *(rows[0] for rows in blocks)))
     return jax.lax.scan(lambda total, block: (total + term(*block), None), start, blocks)[0]

@@ -39,6 +39,7 @@ class AbstractStationary(AbstractKernel):
 
     def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
         d = check_points(self, x1, x2)
+        # Differences first: quotients far from the origin would be rounded.
         return self._of(jnp.sum(jnp.square((x1 - x2) / self._lengthscale(d))))
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
@@ -110,7 +111,7 @@ class RBF(AbstractStationary, AbstractScaledProduct):
         return jnp.exp(-0.5 * jnp.square((x1.T[:, :, None] - x2.T[:, None, :]) / lengthscale[:, None, None]))
 
     def restrict(self, mask: Numbers) -> "RBF":
-        """Return the RBF of variance 1 with an infinite lengthscale for the features that are left out."""
+        # An infinite lengthscale makes a factor 1 and keeps the fast distances of RBF.
         return RBF(lengthscale=lengthscale_where(mask, self.lengthscale), variance=jnp.ones_like(self.variance))
 
 
@@ -252,9 +253,9 @@ class Periodic(AbstractScaledProduct):
         )
 
     def gram(self, x: Array) -> Float[Array, "n n"]:
-        """Evaluate the kernel at every pair of n points (n, d); the distances on the diagonal are exactly 0."""
         check_matrices(self, x, x)
         center = jax.lax.stop_gradient(jnp.mean(x, axis=0, keepdims=True))
+        # On circles the kernel is an RBF of chords.
         return self.scale * jnp.exp(-0.5 * gram_distances(self._on_circles(x - center)))
 
     def evaluate_factors(self, x1: Array, x2: Array) -> Float[Array, " d"]:
@@ -262,7 +263,6 @@ class Periodic(AbstractScaledProduct):
         return jnp.exp(self._exponents(x1, x2))
 
     def restrict(self, mask: Numbers) -> "Periodic":
-        """Return the kernel of variance 1 with an infinite lengthscale for the features that are left out."""
         lengthscale = lengthscale_where(mask, self.lengthscale)
         return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
 

@@ -41,15 +41,10 @@ def as_signs(coalitions: Bool[np.ndarray, "n g"]) -> Float[np.ndarray, "n g"]:
 
 @dataclasses.dataclass(frozen=True)
 class CoalitionKernel:
-    r"""The kernel of the module.
+    """The kernel of the module."""
 
-    Args:
-        weights: :math:`w_j` of each player, (g,), between 0 and 1.
-        roughness: :math:`\epsilon`, the variance of the independent values, not negative.
-    """
-
-    weights: Float[np.ndarray, " g"]
-    roughness: float
+    weights: Float[np.ndarray, " g"]  # w, between 0 and 1
+    roughness: float  # epsilon, the variance of the independent values, at least 0
 
     @property
     def scale(self) -> float:

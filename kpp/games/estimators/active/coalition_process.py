@@ -35,12 +35,9 @@ _KNOWN = 1e-9
 
 
 class CoalitionProcess:
-    """The process of the module, conditioned on the values of some coalitions.
+    """The process of the module, conditioned on the values of some coalitions, the empty and the full one first.
 
-    Args:
-        kernel: The kernel.
-        coalitions: The coalitions that were valued, (n, g): the empty and the full one first, and at least g + 2
-            that determine an additive game.
+    There are at least g + 2 coalitions, which determine an additive game.
     """
 
     def __init__(self, kernel: CoalitionKernel, coalitions: Bool[np.ndarray, "n g"]) -> None:

@@ -26,4 +26,4 @@ def gauss_legendre(num_nodes: int) -> tuple[Float[np.ndarray, " q"], Float[np.nd
 
 def num_nodes(num_features: int) -> int:
     """Return the number of nodes that is exact for Shapley values of d features, d/2 rounded up."""
-    return (num_features + 1) // 2
+    return (num_features + 1) // 2  # the integrand has degree d - 1 <= 2 q - 1

@@ -38,7 +38,7 @@ from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
-from kpp.runtime.batching import average_chunks, even_size, map_rows, split_rows, sum_arrays
+from kpp.runtime.batching import average_chunks, even_size, map_rows, split_rows, split_weights, sum_arrays
 from kpp.typing import Points
 
 # Explained points per batch, and pairs of references and points of the function per batch: they fit into a cache.
@@ -119,9 +119,7 @@ def _term_values(
     columns: int,
 ) -> Float[Array, "p g *outputs"]:
     """Return the Shapley values for one product term, from `columns` points of the function at once."""
-    coefficients = weigh_null_players(term, function, x, players)
-    padding = [(0, -function.num_points % columns)] + [(0, 0)] * len(function.output_shape)
-    coefficients = jnp.pad(coefficients, padding).reshape(-1, columns, *function.output_shape)
+    coefficients = split_weights(weigh_null_players(term, function, x, players), columns)
     sections = by_sign(term, _ratio_sections, _signed_sections)
 
     def add_points(values: Array, part: tuple[Points, Array]) -> tuple[Array, None]:
@@ -219,7 +217,7 @@ def _signed_sections(present: Array, absent: Array, weights: Array) -> Float[Arr
         difference = factors[:, None] - absent
 
         def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
-            others = products_of_others(absent + node[0] * difference)
+            others = products_of_others(absent + node[0] * difference)  # no division: factors may be 0
             return total + node[1] * jnp.einsum("b,dbn->dn", weights, difference * others, precision="highest"), None
 
         table = jnp.asarray(nodes, dtype=absent.dtype), jnp.asarray(node_weights, dtype=absent.dtype)

@@ -53,7 +53,7 @@ def shapley_values_from_table(values: Float[AnyArray, "c *rest"]) -> Float[Array
     num_features = rows.bit_length() - 1
     if rows < 2 or rows != 2**num_features:
         raise ValueError(f"`values` must have 2^d rows, one per coalition, got shape {values.shape}")
-    sizes = all_coalitions(num_features).sum(axis=1)[: rows // 2]
+    sizes = all_coalitions(num_features).sum(axis=1)[: rows // 2]  # of the other d - 1 features
     weights = jnp.asarray(shapley_weights(num_features)[sizes], dtype=values.dtype)
     return _average_marginals(values, weights)
 

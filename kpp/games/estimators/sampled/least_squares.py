@@ -123,7 +123,7 @@ def _constrained_inverse(signs: Float[np.ndarray, "k g"], weights: Float[np.ndar
     centered = signs - signs.mean(axis=1, keepdims=True)
     eigenvalues, vectors = np.linalg.eigh((centered * weights[:, None]).T @ centered)
     eigenvalues, vectors = eigenvalues[1:], vectors[:, 1:]  # a basis of the vectors orthogonal to the constant one
-    if num_players > 1 and eigenvalues[0] <= 1e-10 * eigenvalues[-1]:
+    if num_players > 1 and eigenvalues[0] <= 1e-10 * eigenvalues[-1]:  # singular up to rounding
         raise ValueError(
             f"`num_coalitions` must be larger: {2 * len(signs)} coalitions do not determine {num_players} values"
         )

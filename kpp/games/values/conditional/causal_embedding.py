@@ -169,6 +169,7 @@ def _draw(
     inverse = system.inverse()
 
     def draw(rows: Array, numbers: Array) -> Array:
+        # A law has no negative weights.
         weights = jnp.maximum(restricted_matrices(kernel, rows, background)(given) @ inverse, 0.0)
         none = ~jnp.any(weights > 0, axis=1, keepdims=True)  # far from all rows, which are then equally likely
         upto = jnp.cumsum(jnp.where(none, 1.0, weights), axis=1)

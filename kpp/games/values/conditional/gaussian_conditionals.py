@@ -89,7 +89,7 @@ class AbstractSampled(_Fields, AbstractImputation):
         def of_coalition(mask: Array) -> Array:
             samples = sample(explained, mask, noise)
             rows = jnp.where(mask[None, None], x[:, None], self.from_scores(mean[None] + scale[None] * samples))
-            return jnp.where(jnp.any(mask), rows, repeated[None])
+            return jnp.where(jnp.any(mask), rows, repeated[None])  # without features the background itself
 
         return jax.lax.map(of_coalition, coalitions)
 
@@ -149,11 +149,9 @@ class CopulaConditional(AbstractSampled):
     seed: int = eqx.field(static=True, default=0)
 
     def to_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """Return the normal quantiles of the ranks; equal values share the mean of their ranks."""
-        return copula_scores(jnp.asarray(self.background), x)
+        return copula_scores(jnp.asarray(self.background), x)  # equal values share the mean of their ranks
 
     def from_scores(self, scores: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
-        """Return the background's quantiles at the scores."""
         return copula_quantiles(jnp.asarray(self.background), scores)
 
     @classmethod
@@ -175,7 +173,7 @@ def copula_quantiles(background: Float[Array, "m d"], scores: Float[Array, "*sha
     """Return a background's quantiles at normal scores."""
     ordered = jnp.sort(background, axis=0)
     num_points, num_features = ordered.shape
-    ranks = jnp.clip((ndtr(scores) * num_points).astype(int), 0, num_points - 1)
+    ranks = jnp.clip((ndtr(scores) * num_points).astype(int), 0, num_points - 1)  # beyond the ranks: the extreme values
     flat = jnp.take_along_axis(ordered, ranks.reshape(-1, num_features), axis=0)
     return flat.reshape(scores.shape)
 

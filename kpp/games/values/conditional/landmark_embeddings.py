@@ -39,33 +39,20 @@ Mask = Bool[Array, " d"]
 
 
 class _Columns(NamedTuple):
-    """Values at the background points, in blocks, that depend on the coalition: a matrix (m, k).
+    """Values at the background points, in blocks, that depend on the coalition: a matrix (m, k)."""
 
-    Attributes:
-        blocks: Arrays that lead with the blocks.
-        of_block: A function of one block of these arrays and a mask, to the values (size, k).
-    """
-
-    blocks: PyTree
-    of_block: Callable[[Any, Mask], Float[Array, "size k"]]
+    blocks: PyTree  # arrays that lead with the blocks
+    of_block: Callable[[Any, Mask], Float[Array, "size k"]]  # of one block and a mask to the values (size, k)
 
 
 class LandmarkEmbeddings(eqx.Module):
-    """Conditional mean embeddings of all coalitions, by ridge regression on features at landmarks.
+    """Conditional mean embeddings of all coalitions, by ridge regression on features at landmarks."""
 
-    Args:
-        kernel: The kernel k; see `restricted_matrices` for its restriction to a coalition.
-        landmarks: B, (b, d).
-        background: The background points z, (m, d).
-        regularization: The ridge of the regression, divided by m.
-        exact_ends: Whether the weights are 1/m for no features and for all.
-    """
-
-    kernel: AbstractKernel
+    kernel: AbstractKernel  # see `restricted_matrices` for its restriction to a coalition
     landmarks: Float[Array, "b d"]
     background: Float[Array, "m d"]
-    regularization: Float[Array, ""]
-    exact_ends: bool
+    regularization: Float[Array, ""]  # of the regression, divided by m
+    exact_ends: bool  # whether the weights are 1/m for no features and for all
 
     def weights_at(self, x: Float[Array, "p d"]) -> Callable[[Mask], Float[Array, "m p"]]:
         """Return a function from the mask of a coalition to the weights of the background at some points."""
