@@ -1,15 +1,18 @@
-"""Queries to a fitted regression: functions drawn from the posterior."""
+"""Queries to a fitted regression: functions drawn from the posterior, and the summands of the function."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Float
 
 from kpp import linalg
@@ -17,8 +20,10 @@ from kpp.features import AbstractFeatureKernel, RandomFourier
 from kpp.foundation.validation import check_type, count
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.inference import Fit
-from kpp.kernels import AbstractKernel, Categorical, Periodic, Product, ProductKernel, Scaled, Selected
+from kpp.gp.toolkit import QuasiseparableGP
+from kpp.inference import Data, Fit
+from kpp.inference.toolkit import Sample
+from kpp.kernels import AbstractKernel, Categorical, Periodic, Product, ProductKernel, Scaled, Selected, Sum
 from kpp.typing import Points, RngKey
 
 
@@ -79,6 +84,43 @@ def sample_function(rng_key: RngKey, posterior: GPPosterior | Fit, *, num_freque
         lambda draw, root, key: _draw(key, draw, root, num_frequencies), posterior.root, keys
     )
     return DrawnFunction(RKHSFunction(mean.kernel, mean.points, coefficients, mean.intercept, shape), prior, weights)
+
+
+def components(fit: Fit, x: Any, names: Sequence[str] | None = None) -> xr.Dataset:
+    r"""Divide a regression function into the summands of its kernel, at p points and for every draw.
+
+    .. math:: f = m + \sum_c f_c, \qquad f_c \mid y \sim GP\bigl(k_c(x, X)\, \alpha,\;
+        k_c(x, x') - k_c(x, X) (K + \Sigma)^{-1} k_c(X, x')\bigr)
+
+    Args:
+        fit: A fit of a `GPRegression` with ``latent="quasiseparable"`` whose kernel is a sum.
+        x: The points, as for `Fit.predict`.
+        names: Names of the summands, in their order; by default their numbers.
+
+    Returns:
+        ``mean`` and ``variance``, with dims (chain, draw, component, instance). The means and the prior mean add up to
+        the ``mean`` of `Fit.predict`; the components are dependent, so that their variances do not add up.
+
+    Raises:
+        TypeError: If the fit is of another model, or its kernel is not a sum.
+        ValueError: If there is not one name for each summand, or `x` does not fit the training data.
+
+    References:
+        Duvenaud, Automatic model construction with Gaussian processes, 2014, section 2.4.5.
+    """
+    check_type(fit, "fit", ("Fit",))
+    kernel = getattr(fit.model, "kernel", None)
+    if not isinstance(kernel, Sum) or getattr(fit.model, "latent", "") != "quasiseparable":
+        raise TypeError(
+            "`fit` must be of a GPRegression with latent='quasiseparable' whose kernel is a sum, got "
+            f"{type(fit.model).__name__} with the kernel {type(kernel).__name__}"
+        )
+    found = list(map(str, range(len(kernel.kernels)) if names is None else names))
+    if len(found) != len(kernel.kernels):
+        raise ValueError(f"`names` must name each of {len(kernel.kernels)} summands, got {found}")
+    moments = fit.map_draws(_moments, fit.model.read_points(x, fit.schema))
+    dims = ("chain", "draw", "component", "instance")
+    return xr.Dataset({name: (dims, values) for name, values in moments.items()}, {"component": found})
 
 
 def _draw(key: RngKey, mean: RKHSFunction, root: Array, num_frequencies: int) -> tuple[Array, AbstractKernel, Array]:
@@ -147,3 +189,10 @@ def _spectrum(key: RngKey, kernel: Any, shape: tuple[int, int]) -> tuple[Float[A
 
 def _factors(kernel: Product | ProductKernel) -> tuple[AbstractKernel, ...]:
     return kernel.kernels if isinstance(kernel, Product) else tuple(k.on(j) for j, k in enumerate(kernel.kernels))
+
+
+def _moments(model: Any, sample: Sample, data: Data, x: Float[Array, "p d"]) -> dict[str, Array]:
+    posterior: QuasiseparableGP = model.posterior(sample, data)
+    assert isinstance(posterior.total, Sum)
+    laws = [dataclasses.replace(posterior, part=part).moments(x) for part in posterior.total.kernels]
+    return {name: jnp.stack([getattr(law, name) for law in laws]) for name in ("mean", "variance")}
