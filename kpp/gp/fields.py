@@ -159,12 +159,12 @@ def check_kernel_fits(kernel: AbstractKernel, x: Points, name: str = "kernel", p
     """
     few = jax.tree.map(lambda leaf: leaf[:2], x)  # a matrix of all points may be too large
     try:
-        jax.eval_shape(lambda rows: _with_ones(kernel, rows).gram(rows), few)
+        jax.eval_shape(lambda rows: with_ones(kernel, rows).gram(rows), few)
     except (TypeError, ValueError, IndexError) as error:
         shapes = " and ".join(str(leaf.shape) for leaf in jax.tree.leaves(x))
         raise ValueError(f"`{name}` cannot be evaluated on `{points}` of shape {shapes}: {error}") from error
     if not _is_defined_everywhere(kernel):
-        known, extremes = _with_ones(kernel, x), _extremes(x)
+        known, extremes = with_ones(kernel, x), _extremes(x)
         known.finite_features(extremes)  # its message says what is wrong
         if bool(jnp.any(jnp.isnan(known.diagonal(extremes)))):
             raise ValueError(f"`{name}` is not defined at all points of `{points}`")
@@ -194,7 +194,7 @@ def check_functional_fits(
         raise TypeError(
             f"`{name}` must be functionals of values and derivatives, got {type(functional).__name__}: {error}"
         ) from error
-    functional.check_space(RKHSFunction(_with_ones(kernel, x), x[:1], jnp.ones(1, x.dtype)))
+    functional.check_space(RKHSFunction(with_ones(kernel, x), x[:1], jnp.ones(1, x.dtype)))
 
 
 def _is_defined_everywhere(kernel: AbstractKernel) -> bool:
@@ -218,11 +218,11 @@ def _extremes(x: Points) -> Points:
 def _num_features(kernel: AbstractKernel, x: Points) -> int | None:
     """Return the number of finite features of a kernel, which may hold priors, or None."""
     one = jax.tree.map(lambda leaf: leaf[:1], x)
-    found = jax.eval_shape(lambda rows: _with_ones(kernel, rows).finite_features(rows), one)
+    found = jax.eval_shape(lambda rows: with_ones(kernel, rows).finite_features(rows), one)
     return None if found is None else found.shape[1]
 
 
-def _with_ones(kernel: AbstractKernel, x: Points) -> AbstractKernel:
+def with_ones(kernel: AbstractKernel, x: Points) -> AbstractKernel:
     """Return a kernel with ones in place of its priors."""
     dtype = jax.tree.leaves(x)[0].dtype
     ones = {site: jnp.ones(prior.shape(), dtype) for site, prior in prior_sites("kernel", kernel).items()}

@@ -11,6 +11,9 @@ from kpp.gp.conditioned.process import ConditionedProcess as ConditionedProcess
 from kpp.gp.conditioned.process import PriorMean as PriorMean
 from kpp.gp.conditioned.process import evaluate_mean as evaluate_mean
 from kpp.gp.conditioned.process import moments_in_blocks as moments_in_blocks
+from kpp.gp.conditioned.quasiseparable import QuasiseparableGP as QuasiseparableGP
+from kpp.gp.conditioned.quasiseparable import check_times as check_times
+from kpp.gp.conditioned.quasiseparable import quasiseparable_marginal as quasiseparable_marginal
 from kpp.gp.fields import as_scalar as as_scalar
 from kpp.gp.fields import check_categories as check_categories
 from kpp.gp.fields import check_functional_fits as check_functional_fits

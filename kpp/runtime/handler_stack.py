@@ -32,6 +32,7 @@ def separate_threads() -> None:
 
     What is active in this thread stays so.
     """
+    _complete_packages()
     shared = getattr(primitives, _NAME, None)
     if type(shared) is not list:  # done already, or a NumPyro that needs no help
         return
@@ -40,3 +41,15 @@ def separate_threads() -> None:
     for module in list(sys.modules.values()):  # NumPyro's modules import the list by name
         if getattr(module, "__dict__", {}).get(_NAME) is shared:
             setattr(module, _NAME, stack)
+
+
+def _complete_packages() -> None:
+    """Give the packages of NumPyro the modules that they lack.
+
+    ArviZ 1 imports NumPyro lazily. If `import numpyro.distributions` is what loads it then, Python runs this package
+    twice, and the second one lacks the modules that the first one has loaded; NumPyro itself reads them there.
+    """
+    for name, module in list(sys.modules.items()):
+        package, _, child = name.rpartition(".")
+        if name.startswith("numpyro.") and child not in vars(sys.modules[package]):
+            setattr(sys.modules[package], child, module)

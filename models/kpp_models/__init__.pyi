@@ -64,6 +64,8 @@ from .tables.numpyro_functions import gp_classification as gp_classification
 from .tables.numpyro_functions import gp_regression as gp_regression
 from .tables.numpyro_functions import multi_latent_gp as multi_latent_gp
 from .tables.observed import Observed as Observed
+from .tables.queries import components as components
+from .tables.queries import sample_function as sample_function
 from .tables.regression import GPRegression as GPRegression
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
 from .tables.shapley_regularization import ShapleyRegularized as ShapleyRegularized

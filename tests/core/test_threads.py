@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 
+import numpyro.distributions
 import pytest
 from threadpoolctl import threadpool_info
 
 from kpp.runtime import threads
+from kpp.runtime.handler_stack import separate_threads
 
 # Each solve takes a thread of XLA's pool and waits there for others of the same pool.
 SOLVES = """
@@ -123,3 +125,15 @@ def test_another_thread_may_lift_the_limit_of_blas():
     over.set()
     thread.join()
     assert after == before
+
+
+def test_packages_of_numpyro_get_the_modules_that_a_lazy_import_has_left_out(monkeypatch):
+    monkeypatch.delattr(numpyro.distributions, "distribution")
+    separate_threads()
+    assert numpyro.distributions.distribution is sys.modules["numpyro.distributions.distribution"]
+
+
+@pytest.mark.slow
+def test_models_run_after_arviz_and_then_a_package_of_numpyro():
+    program = "import arviz, numpyro.distributions, kpp; kpp.NUTS(); numpyro.distributions.distribution.Unit(0.0)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

@@ -172,3 +172,8 @@ def test_two_processes_draw_the_chains_of_one(tmp_path):
     for draws in found:
         for name in ("first", "more"):
             np.testing.assert_array_equal(draws[name], known[name])
+
+
+def test_a_delta_in_place_of_a_prior_is_refused():
+    with pytest.raises(ValueError, match=r"\['scale'\] have a Delta distribution, which is no prior: give the number"):
+        kpp.MAP().run(jax.random.key(0), lambda: numpyro.sample("scale", dist.Delta(1.0)), {})

@@ -83,7 +83,8 @@ class ConditionedProcess(Protocol):
 
 def moments_in_blocks(moments: Callable[[Points], Moments], x: Points) -> Moments:
     """Return the moments at points that a function computes, in blocks if there are many points."""
-    return moments(x) if jax.tree.leaves(x)[0].shape[0] <= _ROWS else map_rows(moments, x, _ROWS)
+    size = getattr(getattr(moments, "__self__", None), "rows_at_once", _ROWS)
+    return moments(x) if jax.tree.leaves(x)[0].shape[0] <= size else map_rows(moments, x, size)
 
 
 def evaluate_mean(mean: PriorMean, x: Points) -> Array:

@@ -6,7 +6,7 @@ several draws.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -104,14 +104,15 @@ def student_t_loo_by_factor(
 class LatentPredictive(NamedTuple):
     """The distribution of the latent function at p points: mean (p,), variance (p,), covariance (p, p) or None.
 
-    A root R (q, p) of the covariance, which is R^T R, may be there in addition to the covariance or in its place.
+    A root R (q, p) of the covariance, which is R^T R, may be there in addition to the covariance or in its place. It is
+    an array, or an object with the shape and dtype of one that has the product of a vector with it.
     `rest` (p,) are variances that the root lacks; what they belong to is drawn independently at each point.
     """
 
     mean: Float[Array, " p"]
     variance: Float[Array, " p"]
     covariance: Float[Array, "p p"] | None
-    root: Float[Array, "q p"] | None = None
+    root: Any = None
     rest: Float[Array, " p"] | None = None
 
 
@@ -175,7 +176,7 @@ def draw_joint(
 def _draw_by_root(
     rng_key: Array,
     mean: Float[Array, " p"],
-    root: Float[Array, "q p"],
+    root: Any,
     noise_variance: Float[AnyArray, ""] | Float[AnyArray, " p"] | None,
 ) -> Float[Array, " p"]:
     first, second = jax.random.split(rng_key)

@@ -297,7 +297,10 @@ def initial_values(
         }
         deltas = [name for name in latents if isinstance(sites[name]["fn"], dist.Delta)]
         if deltas:
-            raise ValueError(f"the sites {deltas} have a Delta distribution; use `numpyro.deterministic` instead")
+            raise ValueError(
+                f"the sites {deltas} have a Delta distribution, which is no prior: give the number itself in its "
+                "place, or use `numpyro.deterministic` in a model function"
+            )
         values = unconstrain_fn(handlers.seed(model, rng_key), (data,), {}, latents)
     return values, {name: prior_scale(sites[name]["fn"], value) for name, value in values.items()}
 

@@ -33,6 +33,7 @@ from kpp.gp.toolkit import (
     observe_sampled,
     prior_covariance,
     prior_factor,
+    quasiseparable_marginal,
 )
 from kpp.kernels import AbstractKernel
 from kpp.priors import sample as draw_priors
@@ -52,6 +53,7 @@ def gp_regression(
     row_variances: Array | None = None,
     inducing_points: Leaf | None = None,
     iterative: IterativeSettings | None = None,
+    quasiseparable: bool = False,
 ) -> None:
     r"""Gaussian-process regression as a NumPyro model function.
 
@@ -71,13 +73,16 @@ def gp_regression(
         inducing_points: Inducing points, (w, d), or a prior for them: y then has the density of the collapsed bound,
             `kpp.gp.toolkit.InducingBound`. None for the exact evidence.
         iterative: Settings, of the estimated evidence, `kpp.gp.toolkit.IterativeMarginal`.
+        quasiseparable: Whether x is one column in ascending order, of which the evidence takes linear time by tinygp.
     """
     kernel = draw_priors("kernel", kernel)
     noise = draw_priors("noise_variance", noise_variance)
     center = evaluate_mean(draw_priors("mean", mean), x)
     noise = noise if row_variances is None else noise + row_variances
-    if iterative is not None:
-        law: dist.Distribution = IterativeMarginal(center, IterativeSystem.create(kernel, x, noise, iterative))
+    if quasiseparable:
+        law: dist.Distribution = quasiseparable_marginal(kernel, x, noise, center)
+    elif iterative is not None:
+        law = IterativeMarginal(center, IterativeSystem.create(kernel, x, noise, iterative))
     elif inducing_points is None:
         law = _marginal(x, kernel, noise, center)
     else:

@@ -24,8 +24,10 @@ from kpp.gp import (
 )
 from kpp.gp.toolkit import (
     ConditionedProcess,
+    QuasiseparableGP,
     check_functional_fits,
     check_mean_fits,
+    check_times,
     condition_by_inducing,
     condition_iteratively,
     example_points,
@@ -41,7 +43,7 @@ from kpp_models.tables.inducing import AbstractInducing
 from kpp_models.tables.numpyro_functions import gp_regression
 from kpp_models.tables.observed import SIGNS, Observed, as_observed, condition_on_observed, observe_functionals
 
-LATENTS = ("exact", "inducing", "iterative")
+LATENTS = ("exact", "inducing", "iterative", "quasiseparable")
 _ADVICE = "use latent='inducing' with `num_inducing` points, latent='iterative', or a kernel with finite features, or "
 
 
@@ -56,7 +58,7 @@ def _as_variances(value: Any) -> Array | None:
 
 
 class GPRegression(AbstractInducing, AbstractGPModel):
-    r"""Gaussian-process regression: exact, with inducing points, or by conjugate gradients.
+    r"""Gaussian-process regression: exact, with inducing points, by conjugate gradients, or in linear time on a column.
 
     .. math:: y_i = f(x_i) + \epsilon_i, \qquad f \sim GP(m, k), \qquad \epsilon_i \sim N(0, \sigma^2 + s_i)
 
@@ -73,6 +75,11 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     `kpp.MAP` is the inference for it. There is no leave-one-out, no draw of the training data, and no
     `Fit.function_posterior`.
 
+    With ``latent="quasiseparable"`` x is one sorted column, such as time, and results are exact in time of order n, by
+    tinygp (``pip install 'kpp[tinygp]'``). The kernel is made of Matern12, Matern32, Matern52 and kernels of finitely
+    many features, by sums, products and multiples: a season is ``HilbertSpace(Periodic(...), num_basis)``. Times may
+    repeat; those of missing observations are left out. `kpp_models.components` divides the function.
+
     Args:
         kernel: k, with numbers or priors as leaves.
         noise_variance: :math:`\sigma^2`, in squared units of y; a number (at least 0) or a prior.
@@ -80,7 +87,7 @@ class GPRegression(AbstractInducing, AbstractGPModel):
             `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
         row_variances: s, (n,), in squared units of y, at least 0: what is known of the variance of each row, such as
             the squared standard error of a measurement. A new observation has the variance :math:`\sigma^2`.
-        latent: "exact", "inducing" or "iterative".
+        latent: "exact", "inducing", "iterative" or "quasiseparable".
         num_inducing: w, the number of inducing points that k-means chooses among the points, with "inducing".
         inducing_points: The inducing points, (w, d), or a prior for them, in place of `num_inducing`.
         learn_inducing: Whether the inducing points are learned, with a normal prior centered at those chosen.
@@ -129,12 +136,15 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         yield cls(RBF(prior), noise_variance=prior, latent="inducing", num_inducing=5, learn_inducing=True), x, y
 
     def prepare(self, x: object, y: object) -> tuple[GPRegression, dict[str, Any], Schema]:
-        columns = None if self._settings is None else self._settings.num_columns
+        linear = self.latent == "quasiseparable"
+        columns = 1 if linear else None if self._settings is None else self._settings.num_columns
         model, data, schema = self.read_and_place(
             x, y, as_targets, by_features=not self.observed, num_columns=columns, advice=_ADVICE
         )
         for one in self.observed:
             check_functional_fits(one.functional, model.kernel, data["x"], "observed")
+        if linear:
+            check_times(model.kernel, data["x"])
         check_mean_fits(self.mean, data["x"])
         if self.row_variances is None:
             return model, data, schema
@@ -149,7 +159,8 @@ class GPRegression(AbstractInducing, AbstractGPModel):
             observe_functionals(x, y, replace_priors(self, draw_priors), row_variances)
             return
         inducing, settings = self.inducing_points, self._settings
-        gp_regression(x, y, self.kernel, self.noise_variance, self.mean, row_variances, inducing, settings)
+        linear = self.latent == "quasiseparable"
+        gp_regression(x, y, self.kernel, self.noise_variance, self.mean, row_variances, inducing, settings, linear)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         r"""Return the posterior, exact: :math:`\alpha = (K + \Sigma)^{-1}(y - m)`; see `kpp.gp.condition`."""
@@ -159,6 +170,8 @@ class GPRegression(AbstractInducing, AbstractGPModel):
             return condition_by_inducing(model.kernel, model.inducing_points, data["x"], likelihood, model.mean)
         if self._settings is not None:
             return condition_iteratively(model.kernel, data["x"], likelihood, model.mean, self._settings)
+        if self.latent == "quasiseparable":
+            return QuasiseparableGP(model.kernel, data["x"], likelihood, model.mean)
         if model.observed:
             return condition_on_observed(data["x"], likelihood, model, sample)
         return condition(model.kernel, data["x"], likelihood, model.mean)
