@@ -54,7 +54,7 @@ def rows_of(simulation: Simulation, stored: dict[str, Any]) -> list[list[str]]:
         [
             ": ".join(filter(None, [simulation.about, row["quantity"]])),
             f"{100 * row['held']:.1f} % ± {100 * row['standard_error']:.1f}",
-            f"{100 * stored['nominal']:.0f} %",
+            f"{100 * row.get('nominal', stored['nominal']):.0f} %",
             f"{row['width']:.3g}",
             f"{row['error']:.3g}",
             str(row["data_sets"]),

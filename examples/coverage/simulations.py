@@ -66,6 +66,7 @@ class Simulation:
         data_sets: How many data sets a full run has.
         nominal: The share that the intervals should hold.
         known: Why intervals hold another share, for a row where they do; what a user should do.
+        levels: The nominal shares of quantities that have another one.
     """
 
     about: str
@@ -75,6 +76,7 @@ class Simulation:
     data_sets: int = 200
     nominal: float = 0.9
     known: str = ""
+    levels: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -124,6 +126,7 @@ def result(name: str, found: Mapping[str, list[list[float]]], seconds: float, co
         rows.append(
             {
                 "quantity": quantity,
+                "nominal": simulation.levels.get(quantity, simulation.nominal),
                 "held": round(float(held.mean()), 4),
                 "standard_error": round(float(spread.std() / np.sqrt(len(held))), 4),
                 "width": float(f"{width.mean():.4g}"),

@@ -46,14 +46,19 @@ def draw_functions(
     keys = jax.random.split(rng_key, shape)
 
     def deviations(draw: GPPosterior, keys: Array) -> Float[Array, "s q"]:
-        kernel = draw.mean.kernel
-        scale = jnp.mean(kernel.diagonal(points))
-        jitter = linalg.max_relative_jitter(scale.dtype) * scale
-        factor = linalg.cholesky(linalg.add_diagonal(kernel.gram(points), jitter))
-        covariance = draw.covariance(points, points)
-        zeros = jnp.zeros_like(factor[0])
-        drawn = jax.lax.map(lambda key: draw_gaussian(key, zeros, covariance, scale), keys)
-        return linalg.cho_solve(factor, drawn.T).T
+        gram, n = draw.mean.kernel.gram(points), len(draw.root)
+        jitter = linalg.max_relative_jitter(gram.dtype) * jnp.mean(jnp.diagonal(gram))
+        factor = linalg.cholesky(linalg.add_diagonal(gram, jitter))
+        # With K = L L', the covariance is L C L', and C differs from I at the points of the posterior only.
+        whitened = factor[:n, :n].T @ draw.root
+        covariance = jnp.eye(n) - whitened @ whitened.T
+
+        def draw_once(key: Array) -> Array:
+            known, mixed = jax.random.split(key)
+            old = draw_gaussian(known, jnp.zeros(n), covariance, jnp.ones(()))
+            return jnp.concatenate([old, jax.random.normal(mixed, (len(factor) - n,), factor.dtype)])
+
+        return linalg.cho_solve(factor, factor @ jax.lax.map(draw_once, keys).T).T
 
     if single:
         found = jax.jit(deviations)(posterior, keys[0])[None]
