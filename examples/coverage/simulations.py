@@ -125,7 +125,7 @@ def summarize(intervals: Intervals) -> tuple[float, float, float]:
 
 
 def measure(simulation: Simulation, seeds: Iterable[int], deadline: float = np.inf) -> dict[str, list[list[float]]]:
-    """Return what `summarize` and `ranks` find in each data set, by quantity; begin none after a deadline in seconds."""
+    """Return what `summarize` and `ranks` find in each data set, by quantity; begin none after a deadline."""
     found: dict[str, list[list[float]]] = {}
     for seed in seeds:
         if time.time() > deadline:

@@ -47,16 +47,17 @@ def draw_functions(
 
     def deviations(draw: GPPosterior, keys: Array) -> Float[Array, "s q"]:
         gram, n = draw.mean.kernel.gram(points), len(draw.root)
-        jitter = linalg.max_relative_jitter(gram.dtype) * jnp.mean(jnp.diagonal(gram))
-        factor = linalg.cholesky(linalg.add_diagonal(gram, jitter))
-        # With K = L L', the covariance is L C L', and C differs from I at the points of the posterior only.
-        whitened = factor[:n, :n].T @ draw.root
-        covariance = jnp.eye(n) - whitened @ whitened.T
+        scale = jnp.mean(jnp.diagonal(gram))
+        factor = linalg.cholesky(linalg.add_diagonal(gram, linalg.max_relative_jitter(gram.dtype) * scale))
+        whitened = gram[:n, :n] @ draw.root
+        covariance = gram[:n, :n] - whitened @ whitened.T
 
         def draw_once(key: Array) -> Array:
+            # The data say nothing of the values at the mixed rows that those at the first points do not say.
             known, mixed = jax.random.split(key)
-            old = draw_gaussian(known, jnp.zeros(n), covariance, jnp.ones(()))
-            return jnp.concatenate([old, jax.random.normal(mixed, (len(factor) - n,), factor.dtype)])
+            values = draw_gaussian(known, jnp.zeros(n, gram.dtype), covariance, scale)
+            noise = jax.random.normal(mixed, (len(gram) - n,), gram.dtype)
+            return jnp.concatenate([linalg.solve_lower(factor[:n, :n], values), noise])
 
         return linalg.cho_solve(factor, factor @ jax.lax.map(draw_once, keys).T).T
 
