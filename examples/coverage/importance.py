@@ -68,10 +68,14 @@ def summary(found: kpp.inspection.FeatureScores, truth: np.ndarray) -> dict[str,
     }
 
 
+KNOWN = (
+    "the interval of a feature without effect adds the sampling of the rows to the uncertainty of the function. Both "
+    "come from the same noise, so that it holds 0 too often; the test counts the noise once, and keeps its level."
+)
 SIMULATIONS = {
-    f"importance_{name}": Simulation(about, f"{LAW}; {rows}.", ROWS, measure, 300, levels=TESTS)
-    for name, about, rows, measure in (
-        ("fit", "GPRegression by `kpp.Laplace`", "rows of the fit", measure_fit),
-        ("function", "a given function", "rows that are new to it", measure_function),
+    f"importance_{name}": Simulation(about, f"{LAW}; {rows}.", ROWS, measure, 300, known=known, levels=TESTS)
+    for name, about, rows, measure, known in (
+        ("fit", "GPRegression by `kpp.Laplace`", "rows of the fit", measure_fit, KNOWN),
+        ("function", "a given function", "rows that are new to it", measure_function, ""),
     )
 }

@@ -22,8 +22,8 @@ fails if it is not.
 * **held** is the share of the intervals that hold the truth, with its standard error. **of** is what it should be.
 * **width** is the mean width of the intervals. **error** is the root mean squared distance between the truth and the
   middle of an interval. A 90 % interval of a normal distribution is 3.3 errors wide.
-* **ranks: p** is the p value of simulation-based calibration (`kpp.calibration`): were the ranks of the truths among 99
-  draws uniform, it would be below .05 in at most 5 % of such rows.
+* **ranks: p** is the p value of simulation-based calibration (`kpp.calibration`), the smallest of all numbers of a law
+  times their count. If the ranks of truths among 99 draws are uniform, at most 5 % of such rows have one below .05.
 * Each row is measured again by `python -m examples.coverage NAME`, and all by `--all`. A row names the date and the
   commit of its run.
 * Where a share differs from the nominal one by more than 3 points and two standard errors, a sentence below the table
