@@ -61,7 +61,8 @@ def measure_curve(seed: int, inference: str) -> dict[str, Intervals]:
 def interval(law: kpp.functionals.FunctionalLaw, truth: np.ndarray, rng_key: jax.Array) -> Intervals:
     """Return the 90 % intervals of a law, with one draw for each of the first draws of the hyperparameters."""
     draws = law.sample(rng_key).reshape(-1, len(truth))[:NUM_RANKS]
-    return Intervals(truth, *law.interval(0.9), draws)
+    low, high = law.interval(0.9)
+    return Intervals(truth, low, high, draws)
 
 
 SIMULATIONS = {
