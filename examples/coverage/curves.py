@@ -73,5 +73,5 @@ SIMULATIONS = {
         functools.partial(measure_curve, inference=inference),
         150,
     )
-    for inference in ("nuts", "laplace")
+    for inference in ("laplace", "nuts")
 }
