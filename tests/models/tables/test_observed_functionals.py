@@ -220,7 +220,7 @@ def test_models_that_cannot_observe_functionals_refuse():
         GPRegression(KERNEL, NOISE, latent="inducing", num_inducing=3, observed=OBSERVED)
     with pytest.raises(ValueError, match="`observed` needs latent='exact', got latent='iterative'"):
         GPRegression(KERNEL, NOISE, latent="iterative", observed=OBSERVED)
-    with pytest.raises(TypeError, match="GPClassification.* unexpected keyword argument 'observed'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'observed'"):
         GPClassification(KERNEL, observed=OBSERVED)
     with pytest.raises(ValueError, match="a derivative needs a kernel .* got Matern12 with a kink"):
         GPRegression(Matern12(dist.LogNormal(0.0, 1.0)), NOISE, observed=OBSERVED).prepare(X, Y)
