@@ -49,8 +49,8 @@ def draw_functions(
         gram, n = draw.mean.kernel.gram(points), len(draw.root)
         scale = jnp.mean(jnp.diagonal(gram))
         factor = linalg.cholesky(linalg.add_diagonal(gram, linalg.max_relative_jitter(gram.dtype) * scale))
-        whitened = gram[:n, :n] @ draw.root
-        covariance = gram[:n, :n] - whitened @ whitened.T
+        whitened = jnp.matmul(gram[:n, :n], draw.root, precision="highest")
+        covariance = gram[:n, :n] - jnp.matmul(whitened, whitened.T, precision="highest")
 
         def draw_once(key: Array) -> Array:
             # The data say nothing of the values at the mixed rows that those at the first points do not say.
