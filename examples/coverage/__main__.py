@@ -95,7 +95,7 @@ def summary(stored: dict[str, Any]) -> str:
     """Return a line for each quantity of a result."""
     return "\n".join(
         f"{stored['name']:<28} {row['quantity']:<34} {row['held']:.3f} ± {row['standard_error']:.3f} of "
-        f"{stored['nominal']}  width {row['width']:<8.3g} error {row['error']:<8.3g} {row['data_sets']} data sets"
+        f"{row['nominal']}  width {row['width']:<8.3g} error {row['error']:<8.3g} {row['data_sets']} data sets"
         for row in stored["quantities"]
     )
 

@@ -22,6 +22,8 @@ fails if it is not.
 * **held** is the share of the intervals that hold the truth, with its standard error. **of** is what it should be.
 * **width** is the mean width of the intervals. **error** is the root mean squared distance between the truth and the
   middle of an interval. A 90 % interval of a normal distribution is 3.3 errors wide.
+* **ranks: p** is the p value of simulation-based calibration (`kpp.calibration`), the smallest of all numbers of a law
+  times their count. If the ranks of truths among 99 draws are uniform, at most 5 % of such rows have one below .05.
 * Each row is measured again by `python -m examples.coverage NAME`, and all by `--all`. A row names the date and the
   commit of its run.
 * Where a share differs from the nominal one by more than 3 points and two standard errors, a sentence below the table
@@ -52,9 +54,9 @@ def rows_of(simulation: Simulation, stored: dict[str, Any]) -> list[list[str]]:
     provenance = f"`{stored['name']}`, {stored['date']}, {stored['commit']}"
     return [
         [
-            ": ".join(filter(None, [simulation.about, row["quantity"]])),
+            ": ".join(filter(None, [simulation.about, row["quantity"]])) + uniformity(row),
             f"{100 * row['held']:.1f} % ± {100 * row['standard_error']:.1f}",
-            f"{100 * stored['nominal']:.0f} %",
+            f"{100 * row.get('nominal', stored['nominal']):.0f} %",
             f"{row['width']:.3g}",
             f"{row['error']:.3g}",
             str(row["data_sets"]),
@@ -62,6 +64,11 @@ def rows_of(simulation: Simulation, stored: dict[str, Any]) -> list[list[str]]:
         ]
         for row in stored["quantities"]
     ]
+
+
+def uniformity(row: dict[str, Any]) -> str:
+    """Return the p value of the test of the ranks, if truths were ranked."""
+    return f" (ranks: p {row['uniform']:.2g})" if "uniform" in row else ""
 
 
 def laws(simulations: dict[str, Simulation]) -> str:

@@ -19,12 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kpp import calibration
+
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
 # A module for each kind of interval, in the order of the page. It has a title, `TITLE`, and a table, `SIMULATIONS`.
 KINDS = (
     "predictions",
     "shapley",
+    "curves",
     "sensitivity",
     "importance",
     "effects",
@@ -37,15 +40,26 @@ KINDS = (
     "independence",
     "certificate",
 )
+# The draws of a posterior among which a truth is ranked.
+NUM_RANKS = 99
 STACK = ("kpp", "jax", "numpyro", "numpy")
 
 
 class Intervals(NamedTuple):
-    """Intervals of one data set and what they should hold: arrays of one shape, or numbers."""
+    """Intervals of one data set and what they should hold: arrays of one shape, or numbers.
+
+    Attributes:
+        truth: What they should hold.
+        low: The lower bounds.
+        high: The upper bounds.
+        draws: `NUM_RANKS` draws of the law of the intervals, (NUM_RANKS, *shape), if the truth was drawn from the prior
+            and is to be ranked among them.
+    """
 
     truth: Any
     low: Any
     high: Any
+    draws: Any = None
 
 
 def ninety_percent(truth: Any, draws: Any) -> Intervals:
@@ -66,6 +80,7 @@ class Simulation:
         data_sets: How many data sets a full run has.
         nominal: The share that the intervals should hold.
         known: Why intervals hold another share, for a row where they do; what a user should do.
+        levels: The nominal shares of quantities that have another one.
     """
 
     about: str
@@ -75,6 +90,7 @@ class Simulation:
     data_sets: int = 200
     nominal: float = 0.9
     known: str = ""
+    levels: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -91,9 +107,17 @@ def simulations() -> dict[str, Simulation]:
     }
 
 
+def ranks(intervals: Intervals) -> list[int]:
+    """Return the ranks of the truths among the draws, one after another; none if there are no draws."""
+    if intervals.draws is None:
+        return []
+    truth, draws = np.atleast_1d(intervals.truth), np.asarray(intervals.draws)
+    return calibration.rank_statistics(truth[None], draws.reshape(1, NUM_RANKS, *truth.shape)).ravel().tolist()
+
+
 def summarize(intervals: Intervals) -> tuple[float, float, float]:
     """Return of one data set the share of truths held, the mean width, and the mean squared error of the middles."""
-    truth, low, high = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in intervals))
+    truth, low, high = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in intervals[:3]))
     if not (np.isfinite(truth).all() and np.isfinite(low).all() and np.isfinite(high).all()):
         raise ValueError("an interval or a truth is not finite")
     held = (low <= truth) & (truth <= high)
@@ -101,13 +125,13 @@ def summarize(intervals: Intervals) -> tuple[float, float, float]:
 
 
 def measure(simulation: Simulation, seeds: Iterable[int], deadline: float = np.inf) -> dict[str, list[list[float]]]:
-    """Return what `summarize` finds in each data set, by quantity; begin none after the deadline (`time.time`)."""
+    """Return what `summarize` and `ranks` find in each data set, by quantity; begin none after a deadline."""
     found: dict[str, list[list[float]]] = {}
     for seed in seeds:
         if time.time() > deadline:
             break
         for quantity, intervals in simulation.measure(seed).items():
-            found.setdefault(quantity, []).append(list(summarize(intervals)))
+            found.setdefault(quantity, []).append([*summarize(intervals), *ranks(intervals)])
     return found
 
 
@@ -115,15 +139,17 @@ def result(name: str, found: Mapping[str, list[list[float]]], seconds: float, co
     """Return the result that is stored: for each quantity the share held, with its standard error, width and error.
 
     Intervals of one data set are dependent, so the standard error is that of the data sets' own shares. If no interval
-    or every interval holds its truth, it is that of one more data set with the other outcome.
+    or every interval holds its truth, it is that of one more data set with the other outcome. Ranks are tested for
+    uniformity, coordinate by coordinate, and the smallest p value is multiplied by the number of coordinates.
     """
     simulation, rows = simulations()[name], []
     for quantity, numbers in found.items():
-        held, width, squared = np.array(numbers).T
+        held, width, squared, *ranked = np.array(numbers).T
         spread = held if 0 < held.mean() < 1 else np.append(held, 1 - held[0])
         rows.append(
             {
                 "quantity": quantity,
+                "nominal": simulation.levels.get(quantity, simulation.nominal),
                 "held": round(float(held.mean()), 4),
                 "standard_error": round(float(spread.std() / np.sqrt(len(held))), 4),
                 "width": float(f"{width.mean():.4g}"),
@@ -131,6 +157,9 @@ def result(name: str, found: Mapping[str, list[list[float]]], seconds: float, co
                 "data_sets": len(held),
             }
         )
+        if ranked:
+            found_ranks = calibration.CalibrationResult({quantity: np.stack(ranked, axis=1)}, NUM_RANKS, {})
+            rows[-1]["uniform"] = float(f"{found_ranks.p_value():.3g}")
     return {
         "name": name,
         "command": f"python -m examples.coverage {name}",

@@ -80,6 +80,15 @@ def test_the_laws_of_functionals(name, posterior):
     check_functional(FUNCTIONALS[name], posterior.mean)
 
 
+@pytest.mark.parametrize("name", ["conditional expectations", "landmarks"])
+def test_the_adjoint_of_an_embedding_is_its_representer_times_coefficients(name):
+    """1e-12: the same sums in another order."""
+    functional = FUNCTIONALS[name]
+    coefficients = jnp.asarray(RNG.normal(size=(functional.num_values, 2)))
+    expected = functional.representer(KERNEL)(A) @ coefficients
+    np.testing.assert_allclose(functional.adjoint(KERNEL, coefficients)(A), expected, atol=1e-12)
+
+
 def test_a_wrong_functional_is_found(posterior):
     """One that is not linear, and whose representer is that of other points."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
@@ -54,6 +55,11 @@ class Embedded(AbstractFunctional):
 
     def representer(self, kernel: AbstractKernel) -> PointFunction:
         return RKHSFunction(kernel, self.embedding.points, self.embedding.weights(self.query))
+
+    def adjoint(self, kernel: AbstractKernel, coefficients: Float[Array, "q *outputs"]) -> RKHSFunction:
+        """Return the combination of the elements, a sum of sections at the support points."""
+        weights = jnp.tensordot(self.embedding.weights(self.query), coefficients, axes=1, precision="highest")
+        return RKHSFunction(kernel, self.embedding.points, weights)
 
     def check_space(self, function: RKHSFunction) -> None:
         """Raise ValueError if the support points are no sample, and the function has another kernel.

@@ -46,14 +46,20 @@ def draw_functions(
     keys = jax.random.split(rng_key, shape)
 
     def deviations(draw: GPPosterior, keys: Array) -> Float[Array, "s q"]:
-        kernel = draw.mean.kernel
-        scale = jnp.mean(kernel.diagonal(points))
-        jitter = linalg.max_relative_jitter(scale.dtype) * scale
-        factor = linalg.cholesky(linalg.add_diagonal(kernel.gram(points), jitter))
-        covariance = draw.covariance(points, points)
-        zeros = jnp.zeros_like(factor[0])
-        drawn = jax.lax.map(lambda key: draw_gaussian(key, zeros, covariance, scale), keys)
-        return linalg.cho_solve(factor, drawn.T).T
+        gram, n = draw.mean.kernel.gram(points), len(draw.root)
+        scale = jnp.mean(jnp.diagonal(gram))
+        factor = linalg.cholesky(linalg.add_diagonal(gram, linalg.max_relative_jitter(gram.dtype) * scale))
+        whitened = jnp.matmul(gram[:n, :n], draw.root, precision="highest")
+        covariance = gram[:n, :n] - jnp.matmul(whitened, whitened.T, precision="highest")
+
+        def draw_once(key: Array) -> Array:
+            # The data say nothing of the values at the mixed rows that those at the first points do not say.
+            known, mixed = jax.random.split(key)
+            values = draw_gaussian(known, jnp.zeros(n, gram.dtype), covariance, scale)
+            noise = jax.random.normal(mixed, (len(gram) - n,), gram.dtype)
+            return jnp.concatenate([linalg.solve_lower(factor[:n, :n], values), noise])
+
+        return linalg.cho_solve(factor, factor @ jax.lax.map(draw_once, keys).T).T
 
     if single:
         found = jax.jit(deviations)(posterior, keys[0])[None]

@@ -258,7 +258,7 @@ def _response_of(predictor: Any, rows: Float[np.ndarray, "p d"], num_draws: int)
     """Return the mean response of a fit as a function, if it is not the function of the model itself."""
     if not isinstance(predictor, Fit):
         return None
-    predicted = predictor.predict(rows[:1])
+    predicted = predictor.thin(1)[0].predict(rows[:1])
     names = [name for name in ("probability", "response_mean") if name in predicted]
     if not names:
         return None

@@ -12,12 +12,13 @@ from scipy import stats
 
 import kpp
 from kpp.data.bags import Bags
+from kpp.embeddings import ConditionalMeanEmbedding, Embedded
 from kpp.functionals import AbstractFunctional, Average, Combination, Gradient, Values
 from kpp.games import Interventional, ShapleyValues
 from kpp.gp import LinearMean
 from kpp.kernels import RBF, Linear, Matern12
 from kpp.testing import check_functional
-from kpp_models import BaggGP, GPRegression, Observed
+from kpp_models import BaggGP, GPClassification, GPRegression, Observed
 from oracles.joint_gaussian import condition_jointly
 
 RNG = np.random.default_rng(0)
@@ -162,6 +163,17 @@ def test_other_functionals_and_means_and_kernels():
     np.testing.assert_allclose(line.predict(NEW)["mean"].squeeze(), NEW @ [1.0, -2.0], atol=1e-8)
 
 
+@pytest.mark.slow
+def test_observed_expectations_are_kept_and_their_fit_is_a_function():
+    embedding = ConditionalMeanEmbedding(
+        kernel=RBF(1.1), input_kernel=RBF(0.6), inputs=Z[:, :1], points=Z, regularization=0.01
+    )
+    expectations = Embedded(embedding, np.array([[0.1], [0.5]]))
+    found = fit_of((Observed(expectations, [1.0, -1.0]),))
+    np.testing.assert_allclose(found.function()(NEW), found.predict(NEW)["mean"], atol=1e-12)
+    np.testing.assert_allclose(found.of(expectations).mean.squeeze(), [1.0, -1.0], atol=1e-10)
+
+
 def test_sections_of_derivatives_are_the_representer():
     functional = Combination((RNG.normal(size=(3, 6)) @ Gradient(Z), Values(Z)))
     coefficients = jnp.asarray(RNG.normal(size=(functional.num_values, 2)))
@@ -206,6 +218,10 @@ def test_bad_observations_are_refused(case):
 def test_models_that_cannot_observe_functionals_refuse():
     with pytest.raises(ValueError, match="`observed` needs latent='exact', got latent='inducing'"):
         GPRegression(KERNEL, NOISE, latent="inducing", num_inducing=3, observed=OBSERVED)
+    with pytest.raises(ValueError, match="`observed` needs latent='exact', got latent='iterative'"):
+        GPRegression(KERNEL, NOISE, latent="iterative", observed=OBSERVED)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'observed'"):
+        GPClassification(KERNEL, observed=OBSERVED)
     with pytest.raises(ValueError, match="a derivative needs a kernel .* got Matern12 with a kink"):
         GPRegression(Matern12(dist.LogNormal(0.0, 1.0)), NOISE, observed=OBSERVED).prepare(X, Y)
 
