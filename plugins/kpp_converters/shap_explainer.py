@@ -17,10 +17,9 @@ class Explainer:
     Args:
         model: What `kpp.explain` explains: a `kpp.Fit`, a fitted estimator, a function from points to predictions.
         background: The background points, (m, d), or a data frame; by default the training data of a `kpp.Fit`.
-        explainer: The registered name of an explainer; by default "rkhs-shap", or "kernel-shap" if the model is not an
-            RKHS function and cannot be converted to one.
         probability: The probability of the intervals.
-        **options: Further options of `kpp.explain`.
+        **options: Further options of `kpp.explain`. By default ``explainer`` is "rkhs-shap", or "kernel-shap" if the
+            model is not an RKHS function and cannot be converted to one.
     """
 
     def __init__(
