@@ -98,10 +98,8 @@ def explain(
         RuntimeError: If this process was forked after JAX had started.
 
     Example:
-        >>> kpp.explain(fit, x[:3], background=x)
-        Explanation(chain: 1, draw: 200, instance: 3, feature: 2)
-          features: x0, x1
-          explainer='rkhs-shap', value_function='interventional', method='enumeration', exact=True, uncertainty='full'
+        >>> kpp.explain(fit, x[:3], background=x).values.sizes
+        Frozen({'chain': 1, 'draw': 200, 'instance': 3, 'feature': 2})
     """
     refuse_forked_process()
     release_programs()

@@ -55,8 +55,6 @@ class Explanation:
 
     Example:
         >>> explanation = kpp.explain(fit, x[:3], background=x)
-        >>> explanation.interval(0.9).dims
-        ('instance', 'feature', 'bound')
         >>> explanation.probability_greater("x0", "x1", dim="instance").item()
         1.0
     """
