@@ -39,9 +39,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a few minutes)
+	@echo "kpp fits a Gaussian process to 442 patients with diabetes by NUTS and explains 40 of its predictions, with intervals."
+	@echo "It compiles and samples for about a minute on two cores; lines below say what runs. Then there is a report to read."
 	@$(BIN)/python examples/diabetes_data.py
 	@$(BIN)/kpp run examples/diabetes.toml --output $(DEMO) --overwrite
 	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
+	@echo "Your own table: $(BIN)/kpp new study TABLE.csv --target COLUMN --yes && $(BIN)/kpp run study.toml --output results"
 
 test: $(STAMP)  ## the test suite, without the tests marked slow
 	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'not slow and not browser'

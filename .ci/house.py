@@ -83,6 +83,8 @@ PATTERNS = {
     "as it came": r"\bas (it|they) came\b",
     "unfit": r"\bunfit\b",
     "so many": r"\bso many\b",
+    "shall": r"\bshall\b",
+    "told by": r"\b(told|tells?|telling) by\b",
 }
 OPENINGS = {"What ...": r"\AWhat ", "Refuse/Be ...": r"\A(Refuse|Be) "}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from reference_examples import before_docstrings
 from sphinx.application import Sphinx
 
 from kpp import registry
@@ -152,6 +153,9 @@ def index_page() -> str:
         lines += heading(title, "-")
         lines += [f"* :doc:`{name} <{name}>`: {summary}" for name, summary in summaries.items()]
         lines += ["", ".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names), ""]
+    lines += heading("Before the examples", "-")
+    lines += ["The examples of docstrings use these lines; the tests run both:", "", ".. code-block:: pycon", ""]
+    lines += [f"   {line}" for line in before_docstrings().splitlines()]
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
-"""Links between the reference and the pages that use its names, both ways.
+"""Links between the reference and the pages that use its names, both ways; examples on the pages of names.
 
-The code of the guides, tutorials and examples is parsed, not run. The page of a name lists the pages that use it, and
-each of these pages ends with links to the names that it uses.
+The code of the guides, tutorials and examples is parsed, not run. The page of a name shows its example, unless its
+docstring has one, and lists the pages that use it; each of these pages ends with links to the names that it uses.
 """
 
 import ast
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from reference_examples import examples
 from reference_pages import OURS, places
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -109,21 +110,22 @@ def users(name: str) -> dict[str, list[str]]:
 
 
 class UsedIn(SphinxDirective):
-    """The list of pages that use a name."""
+    """The example of a name, and the list of pages that use it."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return the nodes of the list."""
+        """Return the nodes of the example and of the list."""
+        code = examples().get(self.arguments[0])
+        shown = (
+            [] if code is None else [nodes.rubric(text="Example"), nodes.literal_block(code, code, language="pycon")]
+        )
         lists = [
             f"   * {kind}: " + ", ".join(f":doc:`/{page}`" for page in pages)
             for kind, pages in users(self.arguments[0]).items()
         ]
-        return (
-            self.parse_text_to_nodes("\n".join([".. admonition:: Used in", "   :class: seealso", "", *lists]))
-            if lists
-            else []
-        )
+        text = "\n".join([".. admonition:: Used in", "   :class: seealso", "", *lists])
+        return [*shown, *(self.parse_text_to_nodes(text) if lists else [])]
 
 
 def link_names(app: Sphinx, page: str, source: list[str]) -> None:
@@ -138,8 +140,8 @@ def link_names(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def outdated(app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """Return the pages of the names whose lists have changed since the last build."""
-    lists = {name: users(name) for name in places().values()}
+    """Return the pages of the names whose lists or examples have changed since the last build."""
+    lists = {name: (users(name), examples().get(name)) for name in places().values()}
     before, env.kpp_users = getattr(env, "kpp_users", {}), lists
     return [page for page in env.found_docs if lists.get(name := page.rpartition("/")[2]) != before.get(name)]
 

@@ -67,6 +67,28 @@ def explain(
             `kpp.NamedFunction`, or 200 landmarks of them if there are more than 1000 rows. The attribute ``background``
             of the explanation then says so.
 
+            Options of the explainers (*: required): "bayes-lime" takes num_perturbations, kernel_width, around,
+            discretize, categorical; "bayes-shap" takes num_perturbations, coalitions; "cxplain" takes y, loss,
+            replacement, categorical, num_bootstraps, hidden, image_shape, num_epochs, batch_size, learning_rate; "gpec"
+            takes base_explainer*, explainer_options, output, margin, level, boundary, decay, concentration,
+            lengthscale, variance, feature_covariance, selection, rbf, normalized, standardize, noise, num_repeats,
+            min_noise_variance, num_neighbors, max_landmarks, num_inducing; "integrated-gradients" takes tolerance;
+            "kernel-shap" takes method, num_coalitions, tolerance, order, effects, design; "lime" takes
+            num_perturbations, kernel_width, penalty, around, discretize, categorical; "naive-gp" takes base_explainer*,
+            explainer_options, output, lengthscale, variance, selection, standardize, noise, num_repeats,
+            min_noise_variance; "pref-shap" takes method, num_coalitions, tolerance, covariance, instances_at_once;
+            "rkhs-shap" takes method, num_coalitions, tolerance, order, effects, interactions, covariance,
+            covariance_at, scale, batch_size, instances_at_once; "shap" takes shap_explainer*, check_additivity;
+            "shapley-sampling" takes num_coalitions, tolerance. Most also take background, groups and progress.
+
+            Options of the value functions: "causal" takes graph*, feature_names, conditionals, samples_per_point, seed;
+            "causal-embedding" takes graph*, feature_names, kernel, regularization, samples_per_point, seed;
+            "observational" takes regularization, kernel, estimator, end_points, landmarks; "observational-copula" takes
+            samples_per_point, seed; "observational-gaussian" takes samples_per_point, seed; "observational-masked"
+            takes regularization, kernel, masks_per_point, seed; "preferential-context" takes contexts*, regularization,
+            conditional, kernel, end_points, matches, batch_size; "preferential-items" takes regularization,
+            conditional, kernel, end_points, opponents, contexts, batch_size. All but two also take background.
+
     Returns:
         The explanation.
 
@@ -74,6 +96,10 @@ def explain(
         TypeError: If an option is unknown or missing, or the predictor is not of the kind that the explainer needs.
         ValueError: If a name is not registered, or numbers are not finite or of the wrong shape.
         RuntimeError: If this process was forked after JAX had started.
+
+    Example:
+        >>> kpp.explain(fit, x[:3], background=x).values.sizes
+        Frozen({'chain': 1, 'draw': 200, 'instance': 3, 'feature': 2})
     """
     refuse_forked_process()
     release_programs()

@@ -75,6 +75,11 @@ class RKHSFunction(eqx.Module):
 
     Raises:
         ValueError: If the shapes do not fit each other, or numbers are NaN or infinite (traced arrays are trusted).
+
+    Example:
+        >>> function = kpp.RKHSFunction(kpp.kernels.RBF(1.0), points=np.zeros((1, 2)), coefficients=np.array([2.0]))
+        >>> function(np.array([[0.0, 0.0], [0.0, 1.0]])).round(2).tolist()
+        [2.0, 1.21]
     """
 
     kernel: AbstractKernel

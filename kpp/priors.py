@@ -100,6 +100,12 @@ def sample(name: str, tree: T, priors: Mapping[str, Any] | None = None) -> T:
         ValueError: If `priors` names a leaf that does not exist (the message lists those that do) or its shape does not
             fit, or if two leaves get the same site name.
         TypeError: If a value of `priors` is not a NumPyro distribution.
+
+    Example:
+        >>> def numpyro_model():
+        ...     return kpp.sample("kernel", kpp.kernels.RBF(dist.LogNormal(), 2.0))
+        >>> list(numpyro.handlers.trace(numpyro.handlers.seed(numpyro_model, 0)).get_trace())
+        ['kernel.lengthscale']
     """
     draws = {site: numpyro.sample(site, prior) for site, prior in prior_sites(name, tree, priors).items()}
     return substitute(name, tree, draws)

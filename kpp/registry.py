@@ -2,8 +2,8 @@
 
 All entries come from plugins, including kpp's own. The entry points of group "kpp" of all installed distributions are
 imported at the first look-up, in alphabetical order; a hook is called at the first look-up of its kind. A plugin that
-cannot be used is left out with a `PluginWarning`, and the others are loaded. kpp keeps its own names: another plugin
-that offers one is told by a warning. A name that two other plugins offer is not registered for either: looking it up
+cannot be used is left out with a `PluginWarning`, and the others are loaded. kpp keeps its own names: a plugin
+that offers one of them gets a warning. A name that two other plugins offer is not registered for either: looking it up
 raises an error that names both. The environment variable `KPP_DISABLE_PLUGINS`
 (entry-point names with commas between) switches plugins off.
 

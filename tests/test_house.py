@@ -139,6 +139,11 @@ def test_text_patterns(project: Path, run: Run):
     assert run(project, "--list", "one a").startswith("docs/page.md:1 ")
 
 
+@pytest.mark.parametrize("words", ["so many", "shall", "told by", "told from", "unfit"])
+def test_readers_of_a_second_language_do_not_meet_these_words(root: Path, run: Run, words: str):
+    assert run(root, "--list", words).strip() == ""
+
+
 def test_the_pictures_show_each_part_and_are_checked(tmp_path: Path, run: Run):
     project = write(tmp_path)
     (project / "models/kpp_models/tables.py").write_text("def mean(x): ...\n")

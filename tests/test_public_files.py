@@ -182,10 +182,18 @@ def test_workflows_have_few_rights(workflow: Path):
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
-def test_actions_are_pinned_by_their_major_version(workflow: Path):
-    actions = [step["uses"] for step in steps(workflow) if "uses" in step]
-    assert actions
-    assert all(re.fullmatch(r"[\w-]+/[\w/-]+@(v\d+|release/v\d+)", action) for action in actions)
+def test_actions_are_pinned_by_the_digest_of_a_version(workflow: Path):
+    """A tag can be moved to other code, a digest cannot; the comment behind it is for readers."""
+    used = re.findall(r"^ *(?:- )?uses: *(.*)$", workflow.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(used) == sum("uses" in step for step in steps(workflow)) > 0
+    assert all(re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+(\.\d+)+", action) for action in used)
+
+
+def test_an_action_has_one_version_in_all_workflows():
+    found = {step["uses"] for workflow in WORKFLOWS for step in steps(workflow) if "uses" in step}
+    repositories = {action: "/".join(action.partition("@")[0].split("/")[:2]) for action in found}
+    pinned = {(repositories[action], action.partition("@")[2]) for action in found}
+    assert len(pinned) == len(set(repositories.values()))
 
 
 def test_the_recipe_requires_what_pyproject_requires(project, recipe):

@@ -52,7 +52,7 @@ from kpp.typing import RngKey
 
 _LOGGER = logging.getLogger("kpp")
 _TOLERANCE = 0.03  # what is allowed beyond two standard errors
-_PRIOR, _PRIOR_DRAWS = 0.99, 4000  # the probability of the intervals of priors, found from so many draws
+_PRIOR, _PRIOR_DRAWS = 0.99, 4000  # the probability of the intervals of priors, and the number of their draws
 _REPLICATES = 400  # the least number of draws of a left-out row
 
 

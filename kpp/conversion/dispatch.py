@@ -28,6 +28,10 @@ def as_gp_posterior(predictor: Any) -> GPPosterior:
         TypeError: If no converter knows the class of the model, or it is not a Gaussian process.
         ValueError: If a part of the model has no exact representation, which the message names, or the model is not
             fitted.
+
+    Example:
+        >>> kpp.as_gp_posterior(fit).variance(x[:2]).round(3).tolist()
+        [[[0.004, 0.003]]]
     """
     if isinstance(predictor, GPPosterior):
         return predictor

@@ -46,6 +46,11 @@ class Bags(eqx.Module):
         covariates: The covariates of each bag, (N, dy), or None.
         feature_names: The names of the columns of `points`.
         covariate_names: The names of the columns of `covariates`.
+
+    Example:
+        >>> bags = kpp.Bags.create(x[:5], bag=[0, 0, 0, 1, 1])
+        >>> bags.sizes.tolist()
+        [3, 2]
     """
 
     points: Float[Array, "n d"]

@@ -36,8 +36,8 @@ def as_rng_key(random_state: Any) -> RngKey:
     """Return the JAX random key for a `random_state` of scikit-learn.
 
     Args:
-        random_state: An integer, the seed of the key; a `numpy.random.RandomState` or None, from which a seed is drawn;
-            or a JAX random key, which is returned.
+        random_state: An integer, the seed of the key; a `numpy.random.Generator`, a `numpy.random.RandomState` or None,
+            from which a seed is drawn; or a JAX random key, which is returned.
 
     Raises:
         ValueError: If it is nothing of this.
@@ -46,7 +46,12 @@ def as_rng_key(random_state: Any) -> RngKey:
         return check_rng_key(random_state)
     if isinstance(random_state, numbers.Integral):
         return jax.random.key(int(random_state))
-    return jax.random.key(int(check_random_state(random_state).randint(2**31 - 1)))
+    return jax.random.key(int(check_random_state(without_generator(random_state)).randint(2**31 - 1)))
+
+
+def without_generator(random_state: Any) -> Any:
+    """Return what scikit-learn takes: a seed drawn from a `numpy.random.Generator`, anything else unchanged."""
+    return int(random_state.integers(2**31 - 1)) if isinstance(random_state, np.random.Generator) else random_state
 
 
 def in_float64(function: Callable[P, R]) -> Callable[P, R]:

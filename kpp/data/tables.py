@@ -420,6 +420,11 @@ def standardize(x: Any, name: str = "x", *, categorical: Sequence[str] = ()) -> 
 
     Raises:
         ValueError: If values are missing or not finite, a name is unknown, or the shape is wrong.
+
+    Example:
+        >>> scaled, scales = kpp.data.standardize(x)
+        >>> scaled.std(axis=0).round(6).tolist()
+        [1.0, 1.0]
     """
     points, schema = read_points(x, name, categorical=categorical)
     scales = Scales.of(points, schema)

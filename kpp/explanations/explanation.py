@@ -52,6 +52,11 @@ class Explanation:
 
     Raises:
         ValueError: If the dataset lacks one of the first four arrays, or numbers other than ``data`` are not finite.
+
+    Example:
+        >>> explanation = kpp.explain(fit, x[:3], background=x)
+        >>> explanation.probability_greater("x0", "x1", dim="instance").item()
+        1.0
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:

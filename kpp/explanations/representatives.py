@@ -19,7 +19,7 @@ from kpp.functions import RKHSFunction
 
 # A law for each 50 draws takes some 30 % of the time of the means of their values.
 _DRAWS_OF_A_LAW, _MAX_LAWS = 50, 8
-# The posteriors of all draws are computed if their roots have at most so many numbers.
+# The posteriors of all draws are computed if their roots have at most this number of entries.
 _MAX_ENTRIES = 2**24
 
 

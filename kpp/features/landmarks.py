@@ -70,6 +70,10 @@ def landmarks(
     Raises:
         ValueError: If `num` or `method` is invalid, or a random key is needed and not given.
 
+    Example:
+        >>> kpp.features.landmarks(x, 5).points.shape
+        (5, 2)
+
     References:
         Chen, Welling and Smola, Super-samples from kernel herding, 2010, equation (8), with the first term for kernels
         whose diagonal varies.

@@ -300,7 +300,7 @@ def check_array(value: object, name: str, ndim: int) -> None:
     """Check a field of an object that holds arrays which its constructors have read.
 
     Raises:
-        ValueError: If it is not an array of so many axes, or does not hold finite real numbers.
+        ValueError: If it is not an array of `ndim` axes, or does not hold finite real numbers.
     """
     if not isinstance(value, (jax.Array, np.ndarray)) or not jnp.issubdtype(value.dtype, jnp.number):
         raise ValueError(f"`{name}` must be an array of numbers, got {_describe(value)}")

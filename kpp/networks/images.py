@@ -74,7 +74,7 @@ class ConvolutionalNetwork(eqx.Module):
         beta: How sharply the Softplus of `MLP` bends at 0; None for the ReLU.
 
     Raises:
-        ValueError: If a number is not positive, or the image is too small for so many convolutions.
+        ValueError: If a number is not positive, or the image is too small for all convolutions.
 
     References:
         LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, 1998.
@@ -134,7 +134,7 @@ class UNet(eqx.Module):
         channels: The number of features at each level, the first one in full size.
 
     Raises:
-        ValueError: If a number is not positive, or the image is too small for so many levels.
+        ValueError: If a number is not positive, or the image is too small for all levels.
 
     References:
         Ronneberger, Fischer, Brox, U-Net: convolutional networks for biomedical image segmentation, 2015.

@@ -55,6 +55,10 @@ class Matches(AbstractDescribedItems):
         context_levels: The text columns of `contexts`, with their levels.
         booleans: The columns of booleans of `items`, which are read as the numbers 0 and 1.
         context_booleans: The columns of booleans of `contexts`.
+
+    Example:
+        >>> kpp.preferences.Matches.create(x, first=[0, 1], second=[1, 2], y=[1, 0])
+        Matches(20 items, 2 pairs, 2 matches, items=Schema(x0, x1))
     """
 
     items: Any = eqx.field(converter=_as_items)

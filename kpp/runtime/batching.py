@@ -87,7 +87,7 @@ class _Bar(tqdm):
 
 
 class _Lines:
-    """The error stream, for a bar that shall write each of its states on a line of its own."""
+    """The error stream, for a bar that writes each of its states on a line of its own."""
 
     def write(self, text: str) -> None:
         shown = text.strip()

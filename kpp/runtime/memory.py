@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-_SMALL = 2**26  # so many numbers fit into the memory of any computer
+_SMALL = 2**26  # this number of entries fits into the memory of any computer
 _SYSTEM = Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")  # the limits of a container
 _RATIO = 100  # random numbers hardly shrink in a file, and columns that are constant shrink to a few percent

@@ -132,7 +132,7 @@ def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads:
     tasks = list(tasks)
     if threads == 1 or len(tasks) < 2 or is_alone_in_thread():
         return list(map(f, tasks))
-    import jax  # `import kpp` shall not load JAX
+    import jax  # `import kpp` must not load JAX
 
     x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device
 

@@ -1,4 +1,4 @@
-"""Converters of the models of other libraries: scikit-learn, GPyTorch, BoTorch, GPJax and tinygp.
+"""Converters of the models of scikit-learn, GPyTorch, BoTorch, GPJax and tinygp; an explainer like those of shap.
 
 Classes are listed in `__init__.pyi` and loaded on first use, so that finding this plugin costs nothing. No module
 imports a library of these: a function does, when a model of the library has come.

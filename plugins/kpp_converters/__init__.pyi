@@ -5,5 +5,6 @@ from .from_tinygp import TinygpConverter as TinygpConverter
 from .gpjax_kernels import kernel_from_gpjax as kernel_from_gpjax
 from .gpytorch_kernels import kernel_from_gpytorch as kernel_from_gpytorch
 from .scikit_learn.converter import SklearnConverter as SklearnConverter
+from .shap_explainer import Explainer as Explainer
 from .tinygp_kernels import kernel_from_tinygp as kernel_from_tinygp
 from .to_tinygp import kernel_to_tinygp as kernel_to_tinygp

@@ -105,7 +105,7 @@ class MLPClassifier(_NeuralClassifier):
         batch_size: The most rows in one step.
         learning_rate: The first step size of Adam, which falls to 0.
         progress: Whether to show a bar.
-        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+        random_state: An integer, a generator of NumPy, None or a JAX random key.
 
     Attributes:
         function_: The trained classifier as a JAX function, for explainers and samplers that need its gradients.

@@ -69,7 +69,7 @@ class PrefShap(AbstractPointsExplainer):
         value_function: The game, `PreferentialItems` or `PreferentialContext`.
         method: "enumeration", "quadrature", "least-squares", "permutation", or "auto" as above.
         num_coalitions: How many coalitions the sampling methods may value.
-        tolerance: The largest standard error that the sampling methods shall reach, in the unit of the predictions.
+        tolerance: The largest standard error that the sampling methods may have, in the unit of the predictions.
             They value more and more coalitions until then, up to `num_coalitions` or by default 32768. The attributes
             of the explanation say whether it was reached.
         groups: Features that form one player: a

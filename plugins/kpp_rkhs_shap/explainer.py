@@ -51,10 +51,10 @@ from kpp_rkhs_shap.projected_law import Target
 # Instances per batch: for value functions that share computations between instances, and for a covariance; and the
 # largest number of entries of a table of values when all coalitions are enumerated; each core works on such a table.
 _INSTANCES, _COVARIANCES, _MAX_ENTRIES = 1024, 8, 2**25
-# Quadrature shares nothing between instances: a multiple of so many per batch, and at least so many batches, because
-# the first one runs alone and the cores shall end at the same time.
+# Quadrature shares nothing between instances: a batch holds a multiple of the first number. There are at least
+# as many batches as the second, because the first batch runs alone and the cores should end at the same time.
 _MULTIPLE, _BATCHES = 8, 64
-# An observational game with landmarks is compared with the exact one at so many points, and with these options.
+# An observational game with landmarks is compared with the exact one at this number of points, and with these options.
 _CHECKED, _CHECK = 10, {"num_rows": 500, "num_coalitions": 10}
 # The parts of values, in the order of their covariance.
 _EFFECTS = ("direct", "indirect")
@@ -83,7 +83,7 @@ class RKHSShap(AbstractPointsExplainer):
         method: "quadrature", "enumeration", "least-squares", "permutation", or "auto" for the cheapest exact one, or
             "least-squares" if there is none; see `kpp.games.estimate_shapley`.
         num_coalitions: How many coalitions the sampling methods may value.
-        tolerance: The largest standard error that the sampling methods shall reach, in the unit of the predictions.
+        tolerance: The largest standard error that the sampling methods may have, in the unit of the predictions.
             They value more and more coalitions until then, up to `num_coalitions` or by default 32768. The attributes
             of the explanation say whether it was reached.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.

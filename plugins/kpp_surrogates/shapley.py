@@ -58,7 +58,7 @@ class KernelSHAP(AbstractPointsExplainer):
         num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
             2048 and two for each player, which covers all of up to 11 players. With the active design 16 for each
             player, and at least two more than players.
-        tolerance: The largest standard error that shall be reached, in the unit of the predictions. More and more
+        tolerance: The largest standard error that is accepted, in the unit of the predictions. More and more
             coalitions are valued until then, up to `num_coalitions` or by default 32768; with the active design 64 for
             each player. The attributes of the explanation say whether it was reached.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
@@ -70,6 +70,11 @@ class KernelSHAP(AbstractPointsExplainer):
             `kpp.games.asymmetric_shapley_values`. Method, budget and tolerance do not matter then.
         effects: Whether to split each value into its direct and its indirect effect, for a value function that fills in
             absent features beside the present ones, and up to 14 players; see `kpp.games.direct_and_indirect_effects`.
+
+    Example:
+        >>> options = {"explainer": "kernel-shap", "background": np.zeros((1, 2)), "progress": False}
+        >>> kpp.explain(lambda rows: rows[:, 0] * rows[:, 1], np.array([[2.0, 3.0]]), **options).values.values
+        array([[3., 3.]])
 
     References:
         Lundberg and Lee, A unified approach to interpreting model predictions, 2017; Covert and Lee, Improving
@@ -135,7 +140,7 @@ class ShapleySampling(AbstractPointsExplainer):
         background: The background points, (m, d), whose mean prediction is the base value.
         num_coalitions: How many different coalitions may be valued, the empty and the full one among them; by default
             2048 and two for each player. A budget that covers all coalitions gives the exact values.
-        tolerance: The largest standard error that shall be reached, in the unit of the predictions. More and more
+        tolerance: The largest standard error that is accepted, in the unit of the predictions. More and more
             coalitions are valued until then, up to `num_coalitions` or by default 32768. The attributes of the
             explanation say whether it was reached.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.

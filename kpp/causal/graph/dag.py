@@ -40,6 +40,11 @@ class CausalDAG:
         CycleError: If the edges form a cycle; the error shows it.
         UnknownNodeError: If a latent node is neither on an edge nor in `nodes`.
         CausalError: If a name is not a string, or an edge is not a pair of two different nodes.
+
+    Example:
+        >>> graph = kpp.causal.CausalDAG([("age", "dose"), ("age", "pain"), ("dose", "pain")])
+        >>> sorted(graph.parents("pain"))
+        ['age', 'dose']
     """
 
     def __init__(

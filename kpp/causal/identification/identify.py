@@ -36,6 +36,11 @@ def identify(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, given: Nodes
         NotDisjointError: If `given` shares a node with `outcome` or `treatment`.
         TreatmentIsOutcomeError: If `treatment` shares a node with `outcome`.
 
+    Example:
+        >>> graph = kpp.causal.CausalDAG([("age", "dose"), ("age", "pain"), ("dose", "pain")])
+        >>> print(kpp.causal.identify(graph, treatment="dose", outcome="pain"))
+        P(pain | do(dose)) = sum_age P(pain | age, dose) P(age)
+
     References:
         Shpitser & Pearl, Identification of joint interventional distributions in recursive semi-Markovian causal
         models, 2006, figure 3 (ID); Identification of conditional interventional distributions, 2006, figure 5 (IDC).

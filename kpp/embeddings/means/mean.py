@@ -25,6 +25,11 @@ class MeanEmbedding(AbstractEmpiricalEmbedding):
         kernel: The kernel k.
         points: The sample :math:`z_i`: an array (n, d), or a batch of inputs of the kernel.
 
+    Example:
+        >>> embedding = kpp.embeddings.MeanEmbedding(kpp.kernels.RBF(1.0), np.array([[0.0], [2.0]]))
+        >>> embedding.weights().tolist()
+        [[0.5], [0.5]]
+
     References:
         Muandet et al. (2017), "Kernel mean embedding of distributions: a review and beyond", equation 3.2.
     """

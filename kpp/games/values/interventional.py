@@ -28,6 +28,11 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
     Args:
         background: The background points z, (m, d). Their mean prediction is the base value.
 
+    Example:
+        >>> game = kpp.games.Interventional(background=x)
+        >>> kpp.explain(fit, x[:1], value_function=game, covariance=None).mean().values.round(2).values
+        array([[ 0.27, -0.03]])
+
     References:
         Janzing, Minorics and Bloebaum, Feature relevance quantification in explainable AI: a causal problem, 2020;
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, eq. (6).

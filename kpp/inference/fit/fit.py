@@ -62,6 +62,10 @@ class Fit:
         draws: The draws by site, of shape (chain, draw, *event).
         inference: The inference that made the draws.
         state: Arrays from which the inference can continue or draw again.
+
+    Example:
+        >>> fit.predict(x[:2])["mean"].values.round(2)
+        array([[[0.1 , 0.65]]])
     """
 
     model: Any

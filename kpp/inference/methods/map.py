@@ -38,6 +38,12 @@ class MAP(AbstractInference):
 
     Raises:
         ValueError: If a number is out of range.
+
+    Example:
+        >>> model = kpp_models.GPRegression(kpp.kernels.RBF(dist.LogNormal()), 0.01)
+        >>> found = model.fit(jax.random.key(0), x, y, inference=kpp.MAP(progress=False), num_prior_samples=0)
+        >>> found.draws["kernel.lengthscale"].round(1)
+        Array([[1.8]], dtype=float64)
     """
 
     approximates: ClassVar[bool] = True

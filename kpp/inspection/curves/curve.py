@@ -104,6 +104,10 @@ def curve(
             "accumulated": its levels have no order in which to add up changes; or there are two features and the kind
             is another one than those above.
 
+    Example:
+        >>> kpp.curve(fit, x, "x0", grid=[-1.0, 0.0, 1.0])
+        Curve(partial of 'x0': {'chain': 1, 'draw': 200, 'grid': 3}, uncertainty: full)
+
     References:
         Friedman, Greedy function approximation, 2001; Goldstein, Kapelner, Bleich and Pitkin, Peeking inside the black
         box, 2015; Apley and Zhu, Visualizing the effects of predictor variables in black box supervised learning

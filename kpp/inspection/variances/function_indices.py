@@ -38,7 +38,7 @@ _AFFORDABLE, _FEWEST = 5e10, 8
 _LEFT_OUT, _LEFT_OUT_WITHOUT_MEAN, _FEWEST_POINTS, _MOST_POINTS = 0.05, 0.01, 20, 800
 # With 442 rows of ten features it takes some 400 points.
 _USUAL_POINTS = 400
-# The share left out is measured at so many points.
+# The share left out is measured at this number of points.
 _CHECKED = 500
 
 

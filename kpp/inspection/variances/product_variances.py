@@ -36,8 +36,8 @@ from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.runtime.batching import rows_that_fit
 from kpp.typing import AnyArray, Points
 
-# The largest number of entries of the factors of all terms at some rows, and of the products for some points, of which
-# there are at least so many: the factors are computed again for each block of points if they are not kept.
+# The largest number of entries of the factors of all terms at some rows, and of the products for some points, and the
+# least number of these points: the factors are computed again for each block of points if they are not kept.
 _MAX_FACTORS, _MAX_PRODUCTS, _FEWEST_POINTS = 2**26, 2**19, 32
 
 #: The indices: the first axis of every array of indices.

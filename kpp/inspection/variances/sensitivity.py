@@ -42,7 +42,7 @@ from kpp.inspection.variances.product_variances import MEASURES
 from kpp.runtime.random import numpy_generator
 from kpp.typing import RngKey
 
-# More rows than this are represented by so many at even distances, for methods whose cost grows with their square.
+# Of more rows than this, this number at even distances represents all, for methods whose cost grows with their square.
 _MAX_ROWS = 1000
 
 

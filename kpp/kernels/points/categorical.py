@@ -29,6 +29,10 @@ class Categorical(AbstractScaledProduct):
     Args:
         correlation: :math:`\rho`, one number or shape (d,), from 0 to 1, or a prior such as ``Beta(1, 1)``.
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+
+    Example:
+        >>> kpp.kernels.Categorical(correlation=0.25).gram(np.array([[0.0], [1.0]])).tolist()
+        [[1.0, 0.25], [0.25, 1.0]]
     """
 
     correlation: Leaf = eqx.field(converter=parameter("correlation"), default=0.0)

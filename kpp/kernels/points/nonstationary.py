@@ -64,6 +64,10 @@ class Linear(AbstractKernel):
     Args:
         variance: :math:`\sigma_j^2`, the variance of a coefficient: one number or shape (d,), at least 0, or a prior.
 
+    Example:
+        >>> kpp.kernels.Linear(variance=2.0).gram(np.array([[1.0], [3.0]])).tolist()
+        [[2.0, 6.0], [6.0, 18.0]]
+
     References:
         Rasmussen and Williams (2006), section 4.2.2.
     """

@@ -91,6 +91,10 @@ class RBF(AbstractStationary, AbstractScaledProduct):
             its feature out.
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
 
+    Example:
+        >>> kpp.kernels.RBF(lengthscale=2.0).gram(np.array([[0.0], [2.0]])).round(2).tolist()
+        [[1.0, 0.61], [0.61, 1.0]]
+
     References:
         Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equation (4.9).
     """

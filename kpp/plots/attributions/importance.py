@@ -7,7 +7,7 @@ import xarray as xr
 from jaxtyping import Float
 
 _DRAWS = ("chain", "draw")
-# At so many sizes from 0 to the largest possible one are draws compared with their mean; between them lines are drawn.
+# The number of sizes, from 0 to the largest possible one, at which draws are compared with their mean.
 _SIZES = 25
 
 

@@ -101,6 +101,11 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         ValueError: If a number is not a scalar, not finite, or a variance is negative, or inducing points or settings
             are given or missing against `latent`.
 
+    Example:
+        >>> model = kpp_models.GPRegression(kpp.kernels.RBF(1.5), noise_variance=0.01)
+        >>> model.fit(jax.random.key(0), x, y).function()(x[:2]).round(2).tolist()
+        [[[0.1, 0.65]]]
+
     References:
         Rasmussen and Williams (2006), algorithm 2.1 and section 5.4; Titsias, Variational learning of inducing
         variables in sparse Gaussian processes, 2009; Gardner, Pleiss, Bindel, Weinberger and Wilson, GPyTorch: Blackbox

@@ -62,7 +62,7 @@ def explain_to_store(
         data_name: A text by which a later run recognizes the data. By default it is Dask's token, which stays the same
             for the same array in memory and for files that are not touched.
         show_progress: Whether to show a progress bar of the blocks.
-        units: The conversion of units, if `x` and the explanation shall be in others than those of the predictor; the
+        units: The conversion of units, if `x` and the explanation are in other units than the predictor; the
             fit of a study has one (`kpp_study.study.StudyFit`).
         **options: As for `kpp.explain`.
 

@@ -16,7 +16,7 @@ from kpp.games.estimators.sampled.sampling import sample_coalition_pairs
 from kpp.games.players.coalitions import all_coalitions, from_integers, to_integers
 from kpp.typing import RngKey
 
-# Of many players random coalitions are candidates: so many, and at least so many for each that may be valued.
+# Of many players random coalitions are candidates: at least the first number, and the second per valued coalition.
 _CANDIDATES, _CANDIDATES_PER_COALITION = 2048, 2
 # The coalitions of a round are chosen for the same hyperparameters: at most this share of those that are known.
 _SHARE = 0.25

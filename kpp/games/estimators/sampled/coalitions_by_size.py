@@ -12,7 +12,7 @@ from kpp.games.estimators.sampled.sampling import coalition_generator
 from kpp.runtime.memory import check_count
 from kpp.typing import RngKey
 
-# Up to so many coalitions per requested one are listed; of more, random ones are drawn until enough are different.
+# Up to this number of coalitions per requested one are listed; of more, random ones are drawn until enough differ.
 _LISTED = 4
 
 

@@ -37,8 +37,8 @@ _FEW_COALITIONS = 4
 _DEFAULT_COALITIONS = 2048
 # The default number of chosen coalitions per player, without and with a tolerance. Of fewer players, all are valued.
 _CHOSEN, _MOST_CHOSEN, _FEWEST_PLAYERS = 16, 64, 3
-# With a tolerance, the default of the largest number, and the first number: at least so many, and so many per player,
-# because standard errors from less are not reliable enough to stop.
+# With a tolerance, the default of the largest number, and the first number, in all and per player: standard
+# errors from less are not reliable enough to stop.
 _MOST_COALITIONS, _FIRST_COALITIONS, _FIRST_PER_PLAYER = 2**15, 128, 20
 # Draw this many times more orders than needed: orders of few players share coalitions, each of which is valued once.
 _SPARE_ORDERS = 4

@@ -66,7 +66,7 @@ def coalition_pairs_in_rounds(
 def _draw_pairs(
     generator: np.random.Generator, counts: collections.Counter[int], num_players: int, num_pairs: int
 ) -> None:
-    """Count drawn pairs until so many are different, or nearly all have been drawn."""
+    """Count drawn pairs until `num_pairs` are different, or nearly all have been drawn."""
     full, missing = 2**num_players - 1, num_pairs - len(counts)
     for _ in range(_MAX_DRAWS):
         for integer in to_integers(_draw_coalitions(generator, num_players, missing)):

@@ -48,9 +48,9 @@ def landmark_error(
 
         \sqrt{\frac{\sum_{S, x} (v_{\text{low}}(S) - v(S))^2}{\sum_{S, x} (v(S) - v(\emptyset))^2}}
 
-    If there are more than `num_rows` background points, both games get a part of the background: so many of the points
-    that are not landmarks, at even steps. The regularization is multiplied by the number of rows, so the error hardly
-    depends on this number.
+    If there are more than `num_rows` background points, both games get a part of the background: that number of
+    the points that are not landmarks, at even steps. The regularization is multiplied by the number of rows, so the
+    error hardly depends on this number.
 
     Args:
         value_function: The game with landmarks.

@@ -41,7 +41,7 @@ from kpp.runtime.random import uniform
 from kpp.runtime.threads import num_cores
 from kpp.typing import AnyArray, Leaf, PointFunction, RngKey
 
-# A block of coalitions that a thread values has at least so many.
+# The least number of coalitions in a block that a thread values.
 _FEWEST = 8
 # The matrices (m, m) of a coalition that are in memory at the same time, at least.
 _MATRICES = 2
@@ -98,6 +98,11 @@ class Observational(AbstractWeighted):
     may be equal in some features: those that depend on others in S up to rounding are left out. If landmarks are close
     in S, the values at points far from them may have errors of the order :math:`10^{-8} / (m \eta)`, and larger errors
     if many background points are also far from the landmarks.
+
+    Example:
+        >>> game = kpp.games.Observational(background=x, regularization=1e-3)
+        >>> kpp.explain(fit, x[:1], value_function=game, covariance=None).mean().values.round(2).values
+        array([[ 0.4 , -0.16]])
 
     References:
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP, 2022, proposition 3 and, for other kernels than product kernels,

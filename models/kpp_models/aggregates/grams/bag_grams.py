@@ -42,7 +42,7 @@ def default_gram_size(bag_gram: str) -> int:
 
 
 def gram_data(settings: BagGram, bags: Bags, bags_per_step: int | None = None) -> dict[str, Array] | None:
-    """Return the arrays that `approximate_gram` needs beside the bags, or raise ValueError if the size is too small.
+    """Return the arrays that `approximate_gram` needs besides the bags, or raise ValueError if the size is too small.
 
     For "sampled" they are the points that stand for all: ``points`` (n', d), ``index`` (n',) and ``sizes`` (N,), with
     their `point_offsets` as ``offsets``; otherwise None. `bags_per_step` is the number of bags that a step reads; None

@@ -85,7 +85,7 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
             raise ValueError(f"`y` must hold at least two classes, got only the class {self.classes_[0]!r}")
         indicators = (y[:, None] == self.classes_).astype(float)
         plan, further = self._plan(rows, indicators[:, 1:], X_unlabelled)
-        estimator = RandomForestClassifier(random_state=self.random_state) if self.estimator is None else self.estimator
+        estimator = RandomForestClassifier(random_state=self._seed) if self.estimator is None else self.estimator
         self.estimator_ = fit_predictor(estimator, self.prefit, rows, y)
         if self.scale == "probability":
             plain: Any = Probabilities(self.estimator_, self.classes_)

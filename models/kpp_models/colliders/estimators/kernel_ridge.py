@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from kpp import RKHSFunction
+from kpp.data.estimators import without_generator
 from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.typing import Numbers
 from kpp_models.colliders.collider_ridge import ColliderRidge
@@ -87,7 +88,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         further = read_unlabelled(self, X_unlabelled, rows).table
         names = getattr(self, "feature_names_in_", None)
         self.statements_ = read_statements(self.collider, self.outcome, rows.table.shape[1], names)
-        random = check_random_state(self.random_state)
+        random = check_random_state(without_generator(self.random_state))
         self.independence_tests_ = (
             check_statements(self.statements_, rows.table, y[:, None], random) if self.check else ()
         )

@@ -83,7 +83,7 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
         below = (y[:, None] <= self.thresholds_).astype(float)
         estimator = self.estimator
         if estimator is None:
-            estimator = RandomForestRegressor(min_samples_leaf=5, random_state=self.random_state)
+            estimator = RandomForestRegressor(min_samples_leaf=5, random_state=self._seed)
         self.estimator_ = fit_predictor(estimator, self.prefit, rows, below)
         baselines = fit_baselines(plan.statements, rows.table, below, plan.baseline)
         plain = DistributionFunction(self.estimator_, self.prefit, self.thresholds_)

@@ -23,7 +23,7 @@ from kpp.kernels import median_heuristic
 NUM_LANDMARKS = 200
 
 #: A seed as scikit-learn takes it.
-Seed = int | np.random.RandomState | None
+Seed = int | np.random.RandomState | np.random.Generator | None
 
 
 @runtime_checkable

@@ -107,7 +107,7 @@ class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
         return self._values(X)[:, 0]
 
     def _fit_function(self, plan: ProjectionPlan, rows: Rows, y: np.ndarray, further: Rows) -> ProjectedFunction:
-        estimator = RandomForestRegressor(random_state=self.random_state) if self.estimator is None else self.estimator
+        estimator = RandomForestRegressor(random_state=self._seed) if self.estimator is None else self.estimator
         baselines = fit_baselines(plan.statements, rows.table, y[:, None], plan.baseline)
         shared = not self.prefit and len({baseline.given for baseline in baselines}) == 1
         start = baselines[0] if shared and baselines[0].given else None

@@ -35,7 +35,7 @@ class GPClassifier(BinaryClassifier, FittedEstimator):
         num_inducing: The number of inducing points, with "inducing".
         inference: The inference of what has a prior; by default ``kpp.MAP(progress=False)``, the fastest. With
             `kpp.Laplace` or `kpp.NUTS` intervals also hold the uncertainty of these parameters.
-        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+        random_state: An integer, a generator of NumPy, None or a JAX random key.
 
     Attributes:
         fit_: The `kpp.Fit`, with the posterior of each parameter; `kpp.explain` takes the estimator in its place.

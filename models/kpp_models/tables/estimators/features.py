@@ -54,7 +54,7 @@ class NystroemFeatures(KernelFeatures):
             distances of each column.
         num_landmarks: The number of landmarks Z; if there are fewer rows, all rows.
         method: How `kpp.features.landmarks` chooses them: "random", "herding" or "kmeans".
-        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+        random_state: An integer, a generator of NumPy, None or a JAX random key.
 
     Attributes:
         features_: The kernel of the features.
@@ -104,7 +104,7 @@ class RandomFourierFeatures(KernelFeatures):
         kernel: k, `kpp.kernels.RBF` or a Matern kernel, with numbers as leaves; by default an RBF with lengthscales by
             the median distances of each column.
         num_frequencies: q; there are twice as many features.
-        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+        random_state: An integer, a generator of NumPy, None or a JAX random key.
 
     Attributes:
         features_: The kernel of the features.

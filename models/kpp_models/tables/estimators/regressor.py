@@ -36,12 +36,17 @@ class GPRegressor(RegressorMixin, FittedEstimator):
         num_inducing: The number of inducing points, with "inducing".
         inference: The inference of what has a prior; by default ``kpp.MAP(progress=False)``, the fastest. With
             `kpp.Laplace` or `kpp.NUTS` intervals also hold the uncertainty of these parameters.
-        random_state: An integer, a `numpy.random.RandomState`, None or a JAX random key.
+        random_state: An integer, a generator of NumPy, None or a JAX random key.
 
     Attributes:
         fit_: The `kpp.Fit`, with the posterior of each parameter; `kpp.explain` takes the estimator in its place.
         n_features_in_: The number of columns.
         feature_names_in_: The names of the columns of a data frame.
+
+    Example:
+        >>> from kpp_models.estimators import GPRegressor
+        >>> GPRegressor(kpp.kernels.RBF(1.5), noise_variance=0.01).fit(x, y).predict(x[:2]).round(2)
+        array([0.09, 0.65])
     """
 
     kernel: Any = dataclasses.field(default=None, kw_only=False)

@@ -31,7 +31,7 @@ from kpp_models.tables.machines.landmark_sums import sum_over_rows
 from kpp_models.tables.machines.row_blocks import RowBlocks, read_rows_and_targets
 
 _BLOCK_ENTRIES = 2**22  # the largest number of kernel values of a block: 32 MB
-_SAMPLE = 20_000  # k-means uses so many rows
+_SAMPLE = 20_000  # the number of rows that k-means uses
 _MAX_NEWTON = 30  # steps, each of which reads all rows; convergence is quadratic near the minimum
 # By precision: the tolerance of the last change of the log-odds, and the rounding error of the objective.
 _TOLERANCES = {"float64": (1e-6, 1e-12), "float32": (1e-3, 1e-6)}

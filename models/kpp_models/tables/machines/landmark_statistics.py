@@ -14,7 +14,7 @@ from kpp import linalg
 # Nuggets as fractions of the mean diagonal, by precision; and the largest rounding error as a fraction of the ridge.
 # In single precision larger nuggets would leave out functions that double precision keeps.
 _NUGGETS, _MOST_ROUNDING = {"float64": (1e-10, 1e-8, 1e-6, 1e-4), "float32": (1e-10, 1e-8)}, 0.1
-_TILES = 4  # of the symmetric matrix of products only the upper triangle of so many times as many tiles is computed
+_TILES = 4  # per axis of the symmetric matrix of products, of which only the upper triangle is computed
 
 
 class Statistics(eqx.Module):

@@ -104,8 +104,11 @@ def test_double_precision_needs_no_setting(table):
 def test_random_states_are_seeds_generators_or_keys():
     assert jax.random.key_data(as_rng_key(3)).tolist() == jax.random.key_data(jax.random.key(3)).tolist()
     assert as_rng_key(key := jax.random.key(5)) is key
-    drawn = [jax.random.key_data(as_rng_key(np.random.RandomState(0))).tolist() for _ in range(2)]
-    assert drawn[0] == drawn[1]
+    for seeded in (np.random.RandomState, np.random.default_rng):
+        drawn = [jax.random.key_data(as_rng_key(seeded(0))).tolist() for _ in range(2)]
+        assert drawn[0] == drawn[1]
+    generator = np.random.default_rng(0)
+    assert not np.array_equal(*(jax.random.key_data(as_rng_key(generator)) for _ in range(2)))
     with pytest.raises(ValueError, match="cannot be used to seed"):
         as_rng_key("text")
 
