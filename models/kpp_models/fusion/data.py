@@ -6,11 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+from scipy.stats import shapiro
 
 from kpp.data.tables import Schema, as_table, is_table, read_points
 from kpp.foundation.validation import as_targets, check_same_rows
+from kpp.kernels import RBF, median_heuristic
 from kpp.typing import Numbers
+from kpp_models.tables.machines.ridge import KernelRidge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +71,32 @@ class InterventionData:
     def num_rows(self) -> int:
         """The number of rows, N."""
         return self.treatment.shape[0]
+
+    def normality(self) -> Float[np.ndarray, " dy"]:
+        r"""Test whether the outcome is normal around a smooth mean, which `kpp_models.SamplingEffect` assumes.
+
+        The test by Shapiro and Wilk of the leave-one-out residuals of kernel ridge regressions of each outcome on
+        treatments and variables for adjustment, with an RBF kernel. Lengthscale and ridge have the smallest
+        leave-one-out error among multiples of the median heuristic. The mean of a function of an outcome that has two
+        peaks is wrong under a normal distribution, for any number of rows.
+
+        Returns:
+            The p-value of each column of the outcome, (dy,); a small one speaks against sampling.
+
+        Raises:
+            ValueError: If there are fewer than 20 rows, or a column of the outcome is constant.
+        """
+        tables = [self.treatment] + ([] if self.adjusting is None else [self.adjusting])
+        points, unit = jnp.concatenate(tables, axis=1), jnp.std(self.outcome, axis=0)
+        if self.num_rows < 20 or not bool(jnp.all(unit > 0.0)):
+            raise ValueError(f"the outcome must have at least 20 rows that are not all equal, got {self.num_rows}")
+        kernels = [RBF(stretch * median_heuristic(points)) for stretch in (0.1, 0.3, 1.0, 3.0)]
+        machines = [KernelRidge(kernel, ridge) for kernel in kernels for ridge in 10.0 ** np.arange(-5.0, 0.0)]
+        found = []
+        for column in ((self.outcome - jnp.mean(self.outcome, axis=0)) / unit).T:
+            residuals = [machine.loo_residuals(points, column) for machine in machines]
+            found.append(shapiro(min(residuals, key=lambda each: float(jnp.sum(each**2)))).pvalue)
+        return np.array(found)
 
 
 def as_chain(x: object) -> tuple[InterventionData, ...]:
