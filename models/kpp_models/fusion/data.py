@@ -87,13 +87,13 @@ class InterventionData:
             ValueError: If there are fewer than 20 rows, or a column of the outcome is constant.
         """
         tables = [self.treatment] + ([] if self.adjusting is None else [self.adjusting])
-        points, unit = jnp.concatenate(tables, axis=1), jnp.std(self.outcome, axis=0)
-        if self.num_rows < 20 or not bool(jnp.all(unit > 0.0)):
+        points, centered = jnp.concatenate(tables, axis=1), self.outcome - jnp.mean(self.outcome, axis=0, keepdims=True)
+        if self.num_rows < 20 or not bool(jnp.all(jnp.any(centered != 0.0, axis=0))):
             raise ValueError(f"the outcome must have at least 20 rows that are not all equal, got {self.num_rows}")
         kernels = [RBF(stretch * median_heuristic(points)) for stretch in (0.1, 0.3, 1.0, 3.0)]
         machines = [KernelRidge(kernel, ridge) for kernel in kernels for ridge in 10.0 ** np.arange(-5.0, 0.0)]
         found = []
-        for column in ((self.outcome - jnp.mean(self.outcome, axis=0)) / unit).T:
+        for column in centered.T:
             residuals = [machine.loo_residuals(points, column) for machine in machines]
             found.append(shapiro(min(residuals, key=lambda each: float(jnp.sum(each**2)))).pvalue)
         return np.array(found)
