@@ -4,11 +4,10 @@
 
 VarCMP learns of the field what the targets say through the bags of D1: a target is a weighted mean of bags with similar
 position and pressure. What the weights miss of a bag's embedding counts as noise. The script changes one cause at a
-time, for splits 0, 1 and so on: more steps of the search ("120 steps"), and the field's kernel that VBagg finds ("kernel
-of VBagg"). "no bridge" gives VarCMP the targets of
-the bags of D1 themselves, which no user has, so that the operator has nothing to bridge. The tables have the root mean
-squared errors of the maps, and the shares of `check_mediation` with the kernel that a user guesses (`downscaling.py`)
-and with the one that VBagg finds.
+time, for splits 0, 1 and so on: more steps of the search ("120 steps"), and the field's kernel that VBagg finds
+("kernel of VBagg"). "no bridge" gives VarCMP the targets of the bags of D1 themselves, which no user has, so that the
+operator has nothing to bridge. The tables have the root mean squared errors of the maps, and the shares of
+`check_mediation` with the kernel that a user guesses (`downscaling.py`) and with the one that VBagg finds.
 """
 
 from __future__ import annotations
