@@ -81,7 +81,7 @@ class InterventionData:
         peaks is wrong under a normal distribution, for any number of rows.
 
         Returns:
-            The p-value of each column of the outcome, (dy,); a small one speaks against sampling.
+            The p-value of each column of the outcome, (dy,); a small one warns of sampling.
 
         Raises:
             ValueError: If there are fewer than 20 rows, or a column of the outcome is constant.
