@@ -13,8 +13,8 @@ from scipy.stats import shapiro
 from kpp.data.tables import Schema, as_table, is_table, read_points
 from kpp.foundation.validation import as_targets, check_same_rows
 from kpp.kernels import RBF, median_heuristic
+from kpp.linalg.toolkit import DenseRidge
 from kpp.typing import Numbers
-from kpp_models.tables.machines.ridge import KernelRidge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,13 +90,13 @@ class InterventionData:
         points, centered = jnp.concatenate(tables, axis=1), self.outcome - jnp.mean(self.outcome, axis=0, keepdims=True)
         if self.num_rows < 20 or not bool(jnp.all(jnp.any(centered != 0.0, axis=0))):
             raise ValueError(f"the outcome must have at least 20 rows that are not all equal, got {self.num_rows}")
-        kernels = [RBF(stretch * median_heuristic(points)) for stretch in (0.1, 0.3, 1.0, 3.0)]
-        machines = [KernelRidge(kernel, ridge) for kernel in kernels for ridge in 10.0 ** np.arange(-5.0, 0.0)]
-        found = []
-        for column in centered.T:
-            residuals = [machine.loo_residuals(points, column) for machine in machines]
-            found.append(shapiro(min(residuals, key=lambda each: float(jnp.sum(each**2)))).pvalue)
-        return np.array(found)
+        grams = [RBF(stretch * median_heuristic(points)).gram(points) for stretch in (0.1, 0.3, 1.0, 3.0)]
+        ridges = self.num_rows * 10.0 ** np.arange(-5.0, 0.0)
+        what = "the regularized kernel matrix of treatments and variables for adjustment"
+        fits = [DenseRidge.create(gram, ridge, what=what) for gram in grams for ridge in ridges]
+        residuals = np.array([fit.leave_one_out(centered) for fit in fits])
+        best = np.argmin(np.sum(residuals**2, axis=1), axis=0)
+        return np.array([shapiro(residuals[fit, :, column]).pvalue for column, fit in enumerate(best)])
 
 
 def as_chain(x: object) -> tuple[InterventionData, ...]:
