@@ -13,7 +13,7 @@ from experiments import FOLDER, RESULTS, read, read_list, script
 PAGES = FOLDER.parents[1] / "docs" / "reproducibility"
 HEAD = ("item", "claim of the paper", "ours", "published", "verdict")
 VERDICTS = ("done", "done, and better", "differs", "not run", "not in this repository", "no result")
-# In cells. A longer table is read in the file of the result: the row of an item has the numbers that the claim is about.
+# In cells. A longer table is in the file of the result: the row of an item has the numbers that the claim is about.
 LONGEST = 16
 
 
