@@ -19,10 +19,14 @@ is the component of "learning" that has the highest weight. "joint" is a `JointP
 the highest pseudo evidence. Its other hyperparameters, and those of a discrepancy, are at their joint mode given D1, D2
 and all queries, which is found again after every query.
 
+With "-chosen" behind its name, IME, IMP, BayesIME or BayesIMP has the lengthscale of the mediators' kernel, among four,
+with the highest pseudo evidence, in place of the median heuristic (`BayesIMP.select_lengthscale`).
+
 Every replication has its own D1 and D2, which are the same for all priors. The script prints the simple regret in units
 of the effect's range, after 1, 3, 5 and 10 queries, as mean +- standard error over replications. It also prints paired
 tests (t-test and Wilcoxon) between "learning" (or BayesIMP, if it is absent) and the others, and the share of the
-candidates without a query whose true effect lies in the belief's 90 % interval, after 0 to 10 queries. The published
+candidates without a query whose true effect lies in the belief's 90 % interval, after 0 to 10 queries; the table
+"beliefs" has it before any query, with the root mean squared error as a share of the effect's range. The published
 figures contain no numbers. Their claims are that BayesIMP reaches the optimum in fewer queries than sampling and GP in
 every problem, that IMP and BayesIME are not better in every problem, and that IMP is best on the harder graph with
 N = 500.
@@ -40,7 +44,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import xarray as xr
-from causal_models import Problem, harder, healthcare, simple
+from causal_models import Problem, harder, healthcare, simple, two_peaks
 from effect_methods import EffectPrior, fit_effect
 from scipy.special import logsumexp
 from scipy.stats import ttest_rel, wilcoxon
@@ -79,7 +83,7 @@ def problems(prostate: Path | None, harder_noise: float) -> list[tuple[Problem, 
     """Return the problems with the rows of their D1."""
     found = [(simple(adjustment, multimodal=m), 100) for m in (False, True) for adjustment in ("backdoor", "frontdoor")]
     found += [(harder(treated, noise=harder_noise), rows) for treated in "DE" for rows in (100, 500)]
-    return [*found, (healthcare(prostate), 100)]
+    return [*found, (healthcare(prostate), 100), (two_peaks(), 100)]
 
 
 class Tabulated(AbstractObjectivePrior):
@@ -127,10 +131,16 @@ class Study:
             return self.joint()
         if name.startswith("learning"):
             return self.learning(name.removeprefix("learning").removeprefix("-"))
+        if name.endswith("-chosen"):
+            return self.chosen(name.removesuffix("-chosen"))[0]
         learned, *_ = self.fit(name, fitted["inference"], fitted["lengthscale_factor"])
         if name == "sampling" and self.settings["sampling_prior"] == "widened":
             return WidenedPrior(learned, RBF(float(np.std(self.first.treatment)), spread**2))
         return learned
+
+    def chosen(self, name: str) -> tuple[AbstractObjectivePrior, float, EffectPrior]:
+        """Return the fit of an estimator with the mediators' lengthscale of the highest pseudo evidence."""
+        return max((self.fit(name, self.settings["fit"]["inference"], f) for f in FACTORS), key=lambda found: found[1])
 
     def joint(self) -> EffectPrior:
         """Return the prior whose hyperparameters are at the mode given D1, D2 and the queries.
@@ -202,6 +212,12 @@ def coverage(prior: AbstractObjectivePrior, search: Search, truth: np.ndarray) -
             for i, value in zip(seen, values, strict=True):
                 belief = belief.observe(int(i), float(value))
     return np.pad(found, (0, 11 - len(found)), mode="edge")
+
+
+def accuracy(search: Search, held: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Return the error of the belief before any query as a share of the effect's range, and what its intervals hold."""
+    error = np.sqrt(np.mean((np.asarray(search.belief.mean) - truth) ** 2))
+    return {"rmse": float(error / np.ptp(truth)), "covered": float(held[0])}
 
 
 def summarise(table: xr.DataArray) -> dict[str, xr.DataArray]:
@@ -303,7 +319,9 @@ def main(
             "lengthscale_factor": lengthscale_factor,
         },
     }
-    everything, names, summaries = problems(prostate, harder_noise), priors.split(","), []
+    everything, names = problems(prostate, harder_noise), priors.split(",")
+    summaries: list[pd.DataFrame] = []
+    beliefs: list[dict] = []
     for number in (int(text) for text in chosen.split(",")):
         problem, rows = everything[number]
         rows, start = 20 if small else rows, time.perf_counter()
@@ -316,18 +334,29 @@ def main(
             replications,
             num_workers=workers,
         )
+        label = f"{problem.name}, N = {rows}"
+        beliefs += [
+            {
+                "problem": label,
+                "prior": name,
+                "replication": index,
+                **accuracy(*each[settings["directions"][0], name], truth),
+            }
+            for index, each in enumerate(found)
+            for name in names
+        ]
         for goal in settings["directions"]:
             click.echo(f"\n{number}: {problem.name}, N = {rows}, M = {targets}, {goal}; range of the effect {size:.4g}")
             table = regrets({name: [each[goal, name][0] for each in found] for name in names}, truth) / size
             if output is not None:
                 save(table, problem, f"{number}_{rows}_{goal}", output)
             print_regrets(table)
-            summaries.append(as_rows(table).assign(problem=f"{problem.name}, N = {rows}", direction=goal))
+            summaries.append(as_rows(table).assign(problem=label, direction=goal))
             for name in names:
                 shares = np.mean([each[goal, name][1] for each in found], axis=0)
                 click.echo(f"{name:>18}: 90 % intervals hold " + " ".join(f"{share:.2f}" for share in shares))
         click.echo(f"{CLAIM}; {time.perf_counter() - start:.0f} s")
-    return {"regrets": pd.concat(summaries)}
+    return {"regrets": pd.concat(summaries), "beliefs": pd.DataFrame(beliefs)}
 
 
 def save(table: xr.DataArray, problem: Problem, name: str, folder: Path) -> None:

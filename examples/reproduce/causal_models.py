@@ -6,6 +6,7 @@ holds y and the target t, from another study. The true effect is E[T | do(X = x)
 
 Settings. Ablation: x ~ N(0, 2.5^2), y = x cos(pi x), t = y cos(y) / 2, all noise sds .1, D2's y ~ U[-2, 6]. Simple
 graph: noise sd .1; in the multimodal version y is, with probability 1/2, (u - 1) + exp(-z) - 3 instead of u + exp(-z).
+Two peaks is not in the paper.
 Harder graph: E = cos(A) + C/10 + noise, all noise N(0, 1) as printed. In this graph the true effect is almost constant,
 because U1 + U2 has variance 2 and blurs sin(3 y), which has period 2 pi / 3. `harder` therefore has an option for
 another noise sd. Healthcare: as printed, statin is a function of age and bmi, so its effect cannot be distinguished
@@ -114,6 +115,24 @@ def simple(adjustment: str, *, multimodal: bool) -> Problem:
     name = f"simple, {adjustment}, {'multi' if multimodal else 'uni'}modal"
     ranges = (-3.0, 3.0), (-10.0, 10.0)
     return Problem(name, adjustment, *ranges, structure, lambda y: np.cos(y) - np.exp(-y / 20.0), noise, effect)
+
+
+def two_peaks() -> Problem:
+    r"""Return X -> Y -> T with x ~ U[-3, 3], y = x + 2 or x - 2, alike, plus N(0, .1^2), and t = cos(y) plus noise.
+
+    E[T | do(x)] = exp(-.1^2 / 2) cos(2) cos(x). With a normal y of the same moments it would be exp(-2) cos(x) instead
+    of cos(2) cos(x) = -.42 cos(x): the best treatment would be the worst. D2 has y ~ U[-5, 5].
+    """
+    noise, peak = 0.1, 2.0
+
+    def structure(rng, count, treatment):
+        x = rng.uniform(-3.0, 3.0, count) if treatment is None else np.full(count, treatment)
+        return x, None, x + peak * rng.choice([-1.0, 1.0], size=count) + noise * rng.normal(size=count)
+
+    def effect(x):
+        return np.exp(-(noise**2) / 2) * np.cos(peak) * np.cos(x)
+
+    return Problem("two peaks", "none", (-3.0, 3.0), (-5.0, 5.0), structure, np.cos, noise, effect)
 
 
 def harder(treated: str, *, noise: float = 1.0) -> Problem:

@@ -13,8 +13,8 @@ from experiments import FOLDER, RESULTS, read, read_list, script
 PAGES = FOLDER.parents[1] / "docs" / "reproducibility"
 HEAD = ("item", "claim of the paper", "ours", "published", "verdict")
 VERDICTS = ("done", "done, and better", "differs", "not run", "not in this repository", "no result")
-# A longer table is read in the file of the result: the row of an item has the numbers that the claim is about.
-LONGEST = 10
+# In cells. A longer table is in the file of the result: the row of an item has the numbers that the claim is about.
+LONGEST = 16
 
 
 def render() -> dict[str, str]:
@@ -126,7 +126,8 @@ def section(name: str, experiment: dict[str, Any], result: dict[str, Any] | None
     parts.append(provenance(result, old))
     file = f"[{name}.json](../../examples/reproduce/results/{name}.json)"
     for found in result["tables"]:
-        if len(found["rows"]) <= LONGEST:
+        shown_columns = [column for column in found["columns"] if not column.endswith(" se")]
+        if len(found["rows"]) * len(shown_columns) <= LONGEST:
             parts += [found["title"] + ":", number_table(found)]
         else:
             parts.append(f"{found['title']}: {len(found['rows'])} rows in {file}.")
@@ -134,12 +135,11 @@ def section(name: str, experiment: dict[str, Any], result: dict[str, Any] | None
 
 
 def provenance(result: dict[str, Any], old: bool) -> str:
-    """Return the command, date, commit, versions, time and memory of a result, and whether its code has changed."""
+    """Return the command, date, commit, time and memory of a result, and whether its code has changed."""
     cost = []
     if result.get("seconds") is not None:
         cost = [f"{result['seconds']:.0f} s", f"peak memory {result['peak_mb'] / 1000:.1f} GB"]
-    stack = ", ".join(f"{package} {number}" for package, number in result.get("stack", {}).items())
-    words = [result["date"], f"commit {result['commit']}" if result["commit"] else "", *cost, stack]
+    words = [result["date"], f"commit {result['commit']}" if result["commit"] else "", *cost]
     text = f"`{result['command']}`\n({'; '.join(word for word in words if word)})"
     text += "\n\n**Older than its code**, which has changed since this run." * old
     return text + (f"\n\n{result['source']}" if "source" in result else "")

@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 from kpp.foundation.validation import as_finite_array, at_least, one_of, positive
+from kpp.inference.toolkit import pseudo_evidence as pseudo_evidence
 from kpp.typing import AnyArray
 from kpp_optimization.belief import Draws, MixtureBelief
 from kpp_optimization.objective_priors import AbstractObjectivePrior
@@ -156,22 +157,3 @@ class LearningPrior(AbstractObjectivePrior):
         return MixtureBelief.create(
             logs, found.means, found.covariances, discrepancies, factors, only_mode=self.estimate == "mode"
         )
-
-
-def pseudo_evidence(fit: Any) -> float:
-    r"""Return the logarithm of the leave-one-out density of the targets, averaged over the draws of a fit.
-
-    .. math:: \log \frac{1}{S} \sum_s \prod_i p(t_i \mid t_{-i}, \theta_s)
-
-    The difference between two fits to the same targets is a log pseudo Bayes factor. It compares models whose evidence
-    cannot be compared, such as Bayesian embeddings with different kernels of the outcome.
-
-    Args:
-        fit: A `kpp.Fit` with one pointwise log likelihood, such as a fit of `kpp_models.BayesIMP`.
-
-    References:
-        Geisser and Eddy, A predictive approach to model selection, 1979.
-    """
-    (pointwise,) = fit.idata["log_likelihood"].data_vars.values()
-    totals = np.asarray(pointwise).reshape(fit.num_chains * fit.num_draws, -1).sum(axis=1)
-    return float(logsumexp(totals) - np.log(len(totals)))  # a mean of densities, not of their logarithms

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
+from scipy.special import logsumexp
 
 from kpp.foundation.validation import count
 from kpp.runtime.batching import NUM_BLOCKS, map_blocks, progress_bar
@@ -104,3 +105,22 @@ def _has_nan(values: PyTree) -> jax.Array:
 def draw_map(f: Callable[[dict[str, jax.Array], jax.Array, Any], Any], batch_size: int | None = None) -> DrawMap:
     """Return the map of a module's function; there is one per function, and it keeps its compiled programs."""
     return DrawMap(f, batch_size)
+
+
+def pseudo_evidence(fit: Any) -> float:
+    r"""Return the logarithm of the leave-one-out density of the targets, averaged over the draws of a fit.
+
+    .. math:: \log \frac{1}{S} \sum_s \prod_i p(t_i \mid t_{-i}, \theta_s)
+
+    The difference between two fits to the same targets is a log pseudo Bayes factor. It compares models whose evidence
+    cannot be compared, such as Bayesian embeddings with different kernels of the outcome.
+
+    Args:
+        fit: A `kpp.Fit` with one pointwise log likelihood, such as a fit of `kpp_models.BayesIMP`.
+
+    References:
+        Geisser and Eddy, A predictive approach to model selection, 1979.
+    """
+    (pointwise,) = fit.idata["log_likelihood"].data_vars.values()
+    totals = np.asarray(pointwise).reshape(fit.num_chains * fit.num_draws, -1).sum(axis=1)
+    return float(logsumexp(totals) - np.log(len(totals)))  # a mean of densities, not of their logarithms

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array, Float
 
-from kpp.data.tables import Schema
-from kpp.foundation.validation import as_targets, check_same_rows
+from kpp.data.tables import Schema, read_points
+from kpp.foundation.validation import as_targets, check_same_rows, positive
 from kpp.functions import RKHSFunction
 from kpp.gp import GaussianProcessMarginal, scalar_field
 from kpp.gp.toolkit import optional_scalar_field, refuse_priors_in
@@ -30,6 +30,18 @@ from kpp_models.tables.machines.grid_search import Selection, select_from_grid
 from kpp_models.tables.machines.ridge import AbstractLeastSquares
 
 _RIDGES = {"regularization", "baseline_regularization"}
+
+
+class LeastGain(NamedTuple):
+    """Lower bounds of the expected gain by a projection; see `ColliderRidge.least_gain`.
+
+    Attributes:
+        theorem: The bound of the theorem, which replaces the matrix of the fit by its largest possible eigenvalue.
+        trace: The sharper bound from which the theorem follows.
+    """
+
+    theorem: float
+    trace: float
 
 
 class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
@@ -187,6 +199,51 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         parts = _condition_parts(model, data, coefficients) if set(grid) == {"condition_regularization"} else None
         found = select_from_grid(model, grid, _condition_loss, "condition_loss", data, coefficients, parts)
         return found.with_names_of(self)
+
+    def least_gain(
+        self, x: object, residual_variance: float, *, unlabelled: object = None, use_labelled: bool = True
+    ) -> LeastGain:
+        r"""Bound the reduction of the mean squared error by the projection of the fit from below, without targets.
+
+        .. math:: E\bigl[\|\hat h - f\|^2 - \|P \hat h - f\|^2 \mid x\bigr]
+            \ge \eta \operatorname{tr}(C^{-1} J C^{-1}) \ge \frac{\eta \operatorname{tr} J}{n^2 (M + \lambda)^2},
+            \qquad J_{ij} = E\bigl[\hat E[k_{x_i} \mid X_2]\, \hat E[k_{x_j} \mid X_2]\bigr]
+
+        with :math:`C = K + n \lambda I` and :math:`M = \sup_x k(x, x)`, here the largest value at the rows. The
+        expectation is over the targets, whose mean counts as known. The bounds are those of the exact conditional
+        expectation, with its estimate in place. An error of the estimate reduces the gain; no bound accounts for it.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            residual_variance: :math:`\eta`, a lower bound of Var(Y | X), in squared units of y; positive.
+            unlabelled: As in `prepare`.
+            use_labelled: As in `prepare`.
+
+        Returns:
+            Both bounds, in squared units of y.
+
+        Raises:
+            ValueError: If there are no spouses, there are parents, or the variance is not positive.
+
+        References:
+            Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal
+            knowledge, 2023, theorem 4.2 and equation (64), regularizations multiplied by n.
+        """
+        if not self.spouses or self.parents:
+            raise ValueError(
+                f"the bound needs spouses and no parents; got `spouses` {self.spouses} and `parents` {self.parents}"
+            )
+        eta = positive(residual_variance, "residual_variance")
+        projected = dataclasses.replace(self, projection="function")
+        no_targets = jnp.zeros(read_points(x)[0].shape[0])
+        model, data, _ = projected.prepare(x, no_targets, unlabelled, use_labelled=use_labelled)
+        plain = dataclasses.replace(model, projection="none").deviation_kernel(data)
+        rows, sample = data["x"], data["sample"]
+        averages = plain(sample, rows) - model.deviation_kernel(data)(sample, model.seen(rows))
+        solved = model._system(plain.gram(rows)).solve(averages.T)
+        largest = rows.shape[0] * (jnp.max(plain.diagonal(rows)) + model.regularization)
+        theorem, trace = (eta * jnp.sum(values**2) / sample.shape[0] for values in (averages / largest, solved))
+        return LeastGain(float(theorem), float(trace))
 
     def read_targets(self, y: Float[Array, " n"]) -> dict[str, Array]:
         """Return the targets and their mean, or 0."""

@@ -6,10 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+from scipy.stats import shapiro
 
 from kpp.data.tables import Schema, as_table, is_table, read_points
 from kpp.foundation.validation import as_targets, check_same_rows
+from kpp.kernels import RBF, median_heuristic
+from kpp.linalg.toolkit import DenseRidge
 from kpp.typing import Numbers
 
 
@@ -67,6 +71,32 @@ class InterventionData:
     def num_rows(self) -> int:
         """The number of rows, N."""
         return self.treatment.shape[0]
+
+    def normality(self) -> Float[np.ndarray, " dy"]:
+        r"""Test whether the outcome is normal around a smooth mean, which `kpp_models.SamplingEffect` assumes.
+
+        The test by Shapiro and Wilk of the leave-one-out residuals of kernel ridge regressions of each outcome on
+        treatments and variables for adjustment, with an RBF kernel. Lengthscale and ridge have the smallest
+        leave-one-out error among multiples of the median heuristic. The mean of a function of an outcome that has two
+        peaks is wrong under a normal distribution, for any number of rows.
+
+        Returns:
+            The p-value of each column of the outcome, (dy,); a small one warns of sampling.
+
+        Raises:
+            ValueError: If there are fewer than 20 rows, or a column of the outcome is constant.
+        """
+        tables = [self.treatment] + ([] if self.adjusting is None else [self.adjusting])
+        points, centered = jnp.concatenate(tables, axis=1), self.outcome - jnp.mean(self.outcome, axis=0, keepdims=True)
+        if self.num_rows < 20 or not bool(jnp.all(jnp.any(centered != 0.0, axis=0))):
+            raise ValueError(f"the outcome must have at least 20 rows that are not all equal, got {self.num_rows}")
+        grams = [RBF(stretch * median_heuristic(points)).gram(points) for stretch in (0.1, 0.3, 1.0, 3.0)]
+        ridges = self.num_rows * 10.0 ** np.arange(-5.0, 0.0)
+        what = "the regularized kernel matrix of treatments and variables for adjustment"
+        fits = [DenseRidge.create(gram, ridge, what=what) for gram in grams for ridge in ridges]
+        residuals = np.array([fit.leave_one_out(centered) for fit in fits])
+        best = np.argmin(np.sum(residuals**2, axis=1), axis=0)
+        return np.array([shapiro(residuals[fit, :, column]).pvalue for column, fit in enumerate(best)])
 
 
 def as_chain(x: object) -> tuple[InterventionData, ...]:

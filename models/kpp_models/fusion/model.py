@@ -16,11 +16,12 @@ from numpyro import distributions as dist
 
 from kpp import linalg
 from kpp.data.tables import Schema
-from kpp.foundation.validation import warn_if_float32
+from kpp.foundation.validation import positive, warn_if_float32
 from kpp.functions import RKHSFunction
 from kpp.gp import GaussianProcessMarginal, replace_priors, scalar_field
 from kpp.gp.toolkit import draw_gaussian, gaussian_loo_log_density, prior_factor
-from kpp.inference import AbstractModel
+from kpp.inference import AbstractInference, AbstractModel, Fit
+from kpp.inference.toolkit import pseudo_evidence
 from kpp.kernels import RBF, AbstractKernel, check_non_negative
 from kpp.kernels.toolkit import check_positive
 from kpp.priors import sample as draw_priors
@@ -166,6 +167,53 @@ class AbstractEffectModel(AbstractChainModel):
             self._observe(link.space, part.outcome) for link, part in zip(model.links, chain, strict=True)
         )
         return model, data, chain[0].treatment_schema
+
+    def select_lengthscale(
+        self,
+        rng_key: RngKey,
+        x: object,
+        y: Numbers,
+        *,
+        mediators: Numbers | None = None,
+        factors: Sequence[float] = (1.0, 0.5, 0.3, 0.2),
+        inference: AbstractInference | None = None,
+    ) -> Fit:
+        r"""Return the fit of the highest pseudo-evidence among several lengthscales of the last outcome's kernel.
+
+        .. math:: \log \frac{1}{S} \sum_s \prod_i p(t_i \mid t_{-i}, \theta_s)
+
+        The evidence of an embedding cannot compare kernels of its own space, but the targets can: this kernel is that
+        of f, too. If f varies faster than the median heuristic allows, effects are far too certain.
+
+        Args:
+            rng_key: A JAX random key.
+            x: D1, as for `prepare`.
+            y: The targets, (M,).
+            mediators: As for `prepare`.
+            factors: The lengthscales to try, in units of the model's own; positive.
+            inference: As for `fit`.
+
+        Returns:
+            The fit; its model has the lengthscale.
+
+        Raises:
+            ValueError: If `factors` is empty or not positive, or the kernel is not an RBF.
+
+        References:
+            Geisser and Eddy, A predictive approach to model selection, 1979.
+        """
+        kernel = self.prepare(x, y, mediators=mediators)[0].links[-1].outcome_kernel
+        if not len(positive(factors, "factors")) or not isinstance(kernel, RBF):
+            raise ValueError(f"`factors` must be numbers, and `outcome_kernel` an RBF; got {factors} and {kernel}")
+        fits = []
+        for factor in factors:
+            scaled = dataclasses.replace(kernel, lengthscale=kernel.lengthscale * factor)
+            links = (*self.links[:-1], dataclasses.replace(self.links[-1], outcome_kernel=scaled))
+            model = dataclasses.replace(self, links=links)
+            fits.append(
+                model.fit(rng_key, x, y, mediators=mediators, inference=inference, num_prior_samples=0)  # type: ignore
+            )
+        return max(fits, key=pseudo_evidence)
 
     def numpyro_model(
         self,

@@ -103,8 +103,12 @@ def test_covariates_without_information_leave_everything_unexplained():
     [
         ((0.95, 0.1), "no model can"),
         ((0.2, 0.93), "no model can"),
-        ((0.2, 0.2), "Take `CMP`"),
-        ((0.2, 0.03), "simpler"),
+        ((0.1, 0.3), "do not say which way"),
+        ((0.2, 0.2), "do not say which way"),
+        ((0.15, 0.09), "do not say which way"),
+        ((0.2, 0.09), "For predictions take `mediate`"),
+        ((0.034, 0.03), "simpler"),
+        ((0.2, 0.03), "For intervals take `CMP`"),
     ],
 )
 def test_the_shares_come_with_advice(shares, said):

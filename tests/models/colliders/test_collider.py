@@ -278,6 +278,26 @@ def test_constraint_holds_on_a_finite_population(projection):
     assert means == pytest.approx([y.mean()] * 3, abs=1e-10)
 
 
+@pytest.mark.parametrize("name", ["P_product", "P_general"])
+def test_least_gain_is_that_of_targets_that_are_noise(name):
+    """The gain is the mean square of what the projection removes; for noise it is a sum over unit targets."""
+    model, eta = ridge(name), 0.3
+    found = model.least_gain(X, eta, unlabelled=SAMPLE)
+    removed = []
+    for unit in np.eye(len(X)):
+        model_, data, _ = model.prepare(X, unit, unlabelled=SAMPLE)
+        plain = dataclasses.replace(model_, projection="none")
+        removed.append(evaluate(plain, data, data["sample"])[0] - evaluate(model_, data, data["sample"])[0])
+    np.testing.assert_allclose(found.trace, eta * np.mean(np.square(removed), axis=1).sum(), rtol=1e-9)
+    # The proof: the eigenvalues of the matrix of the fit are at most n (M + lambda), with M = 2 for (r + 1) l.
+    peer = Peer(model.condition, model.form, np.concatenate([X, SAMPLE]))
+    fit = peer.kernel(X, X) + len(X) * LAMBDA * np.eye(len(X))
+    averages = fit @ np.array(removed)
+    theorem = eta * np.mean(np.square(averages), axis=1).sum() / (len(X) * (2 + LAMBDA)) ** 2
+    np.testing.assert_allclose(found.theorem, theorem, rtol=1e-9)
+    assert 0 < found.theorem < found.trace
+
+
 def condition_errors(model, sample, coefficients):
     """What averages over all other rows of the sample lack of the unprojected fit there, row by row."""
     peer = Peer(model.condition, model.form, sample)
@@ -539,5 +559,9 @@ def test_rows_that_do_not_fit_are_refused():
         ridge("HP_product", num_landmarks=9).prepare(X, Y)
     with pytest.raises(ValueError, match="`condition_kernel` cannot be evaluated on `x`"):
         dataclasses.replace(model, condition_kernel=RBF(np.ones(3))).prepare(X, Y)
+    with pytest.raises(ValueError, match=r"needs spouses and no parents; got `spouses` \(1, 2\) and `parents` \(3,\)"):
+        ridge("P_product_dag").least_gain(X, 0.3)
+    with pytest.raises(ValueError, match="`residual_variance` must be positive"):
+        ridge("P_product").least_gain(X, 0.0)
     with pytest.raises(TypeError, match="kpp_models.ColliderRegression takes them"):
         dataclasses.replace(model, kernel=RBF(dist.LogNormal(0.0, 1.0)))

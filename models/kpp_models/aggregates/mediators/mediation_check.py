@@ -37,7 +37,7 @@ from kpp_models.aggregates.data import read_places
 from kpp_models.aggregates.operators.conditional_mean import ESTIMATORS, ConditionalMeanOperator
 
 _STRETCHES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the median heuristic, for the lengthscales of the bag kernel
-_WORTHLESS, _HARMLESS = 0.9, 0.05  # shares, from the simulations of examples/benchmarks/mediation_rule.py
+_WORTHLESS, _EASY, _HARMLESS = 0.9, 0.1, 0.05  # shares, from examples/reproduce/mediation_condition.py
 _REGULARIZATIONS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
@@ -55,15 +55,18 @@ class MediationCheck(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What the shares recommend; it is right on average over data sets, not in each of them."""
+        """What the shares say of errors and of intervals; of errors they are right on average, not in each data set."""
         if self.regression >= _WORTHLESS or self.operator >= _WORTHLESS:
             return "The covariates do not link the data: no model can."
-        if self.regression <= _HARMLESS:
-            return (
-                "For predictions, `mediate` is as accurate as `CMP` and simpler. For intervals take `CMP`: those after "
-                "`mediate` ignore the error of the pseudo-targets and are much too narrow."
-            )
-        return "Take `CMP`: `mediate` passes the error of its regression on as if it were data."
+        errors = "The shares do not say which way has the smaller error: compare `CMP` and `mediate`."
+        if self.regression <= min(_EASY, self.operator / 2):
+            errors = "For predictions take `mediate`: the covariates say more of the targets than of the bags."
+        elif self.regression <= _HARMLESS:
+            errors = "For predictions, `mediate` is as accurate as `CMP` and simpler."
+        return (
+            f"{errors} For intervals take `CMP`: those after `mediate` ignore the error of the pseudo-targets and are "
+            "too narrow."
+        )
 
 
 def operator_errors(
@@ -121,10 +124,10 @@ def check_mediation(
 
     Both shares are the least over the same kernels of the covariates and regularizations. If f follows its prior, the
     expectation of the numerator and of the denominator of the second are those of the first, for bags of D2 in place of
-    D1, plus the noise of the targets. A share near 1 says that the covariates do not link the data. `mediate` passes
-    the error of the regression on as if it were data: with a share of the targets of a few percent this does no harm,
-    and with a larger one `CMP` is the better choice on average; see the page on aggregates. The shares assume that the
-    covariates of D1 and of D2 have the same distribution.
+    D1, plus the noise of the targets. A share near 1 says that the covariates do not link the data. If the share of the
+    targets is small and much smaller than that of the bags, two-step mediation has the smaller error. Otherwise the
+    shares do not say which error is smaller. The intervals of `CMP` hold better in any case; see the page on
+    aggregates. The shares assume that the covariates of D1 and of D2 have the same distribution.
 
     Args:
         bags: D1, N bags with covariates; at least 2.
