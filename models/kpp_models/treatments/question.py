@@ -10,6 +10,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from kpp.causal import CausalDAG, CausalError, Estimand, NotCoveredError, find_adjustment, identify, is_adjustment_set
+from kpp.causal.toolkit import UnreachableOutcomeError
 from kpp.data.tables import read_points
 from kpp.foundation.wording import named
 
@@ -36,6 +37,18 @@ class EffectQuestion:
                 raise
             return None
         return None if found.kind == "frontdoor" else found.variables
+
+    def expression(self, columns: Sequence[str]) -> tuple[str, ...] | str:
+        """Return the adjustment set, or the expression of an effect without one or without an effect, as text.
+
+        Raises:
+            NotCoveredError: If the columns do not identify the effect; see also `find_covariates`.
+        """
+        try:
+            covariates = self.find_covariates(columns)
+        except UnreachableOutcomeError:
+            covariates = None
+        return str(self.identify(columns)) if covariates is None else covariates
 
     def identify(self, columns: Sequence[str]) -> Estimand:
         """Return the effect as an expression in the law of the columns of a table.

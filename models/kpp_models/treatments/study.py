@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from kpp.causal import CPDAG, CausalDAG, NotCoveredError
 from kpp.causal.toolkit import UnreachableOutcomeError, as_causal_graph
 from kpp.foundation.validation import count, one_of
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
@@ -19,10 +20,11 @@ from kpp.inference import MAP, AbstractInference, Fit
 from kpp.typing import RngKey
 from kpp_models.tables.generalized import GeneralizedGP
 from kpp_models.tables.regression import GPRegression
+from kpp_models.treatments.by_graph import EffectsByGraph, read_graphs
 from kpp_models.treatments.effect import CausalEffect
-from kpp_models.treatments.no_effect import no_effect
-from kpp_models.treatments.of_expression import effect_of_expression
-from kpp_models.treatments.of_fit import check_fit, effect_of_fit
+from kpp_models.treatments.estimates.no_effect import no_effect
+from kpp_models.treatments.estimates.of_expression import effect_of_expression
+from kpp_models.treatments.estimates.of_fit import check_fit, effect_of_fit
 from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
 from kpp_models.treatments.regression import fit_outcome
@@ -53,6 +55,24 @@ class EffectStudy:
         Nothing is fitted if the graph has no path for an effect.
         """
         return dataclasses.replace(self._estimated(rng_key), study=self)
+
+    def run_by_graph(self, rng_key: RngKey, graphs: Sequence[CausalDAG]) -> list[CausalEffect | NotCoveredError]:
+        """Return the effect under each graph, or why it is not identified; graphs with one expression share a fit."""
+        known: dict[tuple[str, ...] | str, CausalEffect] = {}
+        found: list[CausalEffect | NotCoveredError] = []
+        for graph in graphs:
+            study = dataclasses.replace(self, question=dataclasses.replace(self.question, graph=graph))
+            try:
+                expression = study.question.expression([str(column) for column in self.table.columns])
+                if expression not in known:
+                    known[expression] = study.run(rng_key)
+            except NotCoveredError as error:
+                found.append(error)
+                continue
+            effect = known[expression]
+            dataset = effect.dataset.assign_attrs(graph=str(graph))
+            found.append(dataclasses.replace(effect, dataset=dataset, study=study))
+        return found
 
     def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
         """Estimate the effect again on a changed table; see `CausalEffect.refute`."""
@@ -122,6 +142,11 @@ class EffectStudy:
         return values, default if self.likelihood is None else self.likelihood
 
 
+@overload
+def causal_effect(
+    rng_key: RngKey, data: object, graph: CPDAG | list[CausalDAG] | tuple[CausalDAG, ...], **options: Any
+) -> EffectsByGraph: ...
+@overload
 def causal_effect(
     rng_key: RngKey,
     data: object,
@@ -136,7 +161,22 @@ def causal_effect(
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
-) -> CausalEffect:
+) -> CausalEffect: ...
+def causal_effect(
+    rng_key: RngKey,
+    data: object,
+    graph: Any,
+    *,
+    treatment: str,
+    outcome: str,
+    at: Sequence[Any] | None = None,
+    rows: Any = None,
+    inference: AbstractInference | None = None,
+    likelihood: AbstractPointwiseLikelihood | None = None,
+    num_draws: int | None = None,
+    bootstrap: bool = True,
+    derivative: bool = False,
+) -> CausalEffect | EffectsByGraph:
     r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
 
     .. math:: \mathrm{E}[Y \mid do(t)] = \sum_i w_i\, f(t, z_i), \qquad w \sim \mathrm{Dirichlet}(1, \ldots, 1)
@@ -162,7 +202,8 @@ def causal_effect(
             adjustment set the columns hold numbers, booleans or categories of two levels. Or a
             `kpp.Fit` of `kpp_models.GPRegression`, `GPClassification` or `GeneralizedGP` to a data frame whose columns
             are the treatment and an adjustment set.
-        graph: The causal graph; see `kpp.causal.as_graph`.
+        graph: The causal graph; see `kpp.causal.as_graph`. Or a list of graphs, or a `kpp.causal.CPDAG`, for the effect
+            under each one.
         treatment: The treatment, a column: numbers, booleans or categories.
         outcome: The outcome, a column of numbers or booleans.
         at: Values of the treatment. By default all levels of a category, both values of a treatment of two numbers, or
@@ -178,7 +219,8 @@ def causal_effect(
             `CausalEffect.average_derivative`.
 
     Returns:
-        The effect.
+        The effect, or those under several graphs. Where one graph is given, an effect that is not identified is an
+        error.
 
     Raises:
         NotCoveredError: If the columns do not identify the effect, or no estimator covers its expression, which the
@@ -194,10 +236,13 @@ def causal_effect(
     """
     if num_draws is not None:
         count(num_draws, "num_draws")
-    known = as_causal_graph(graph)
+    several = read_graphs(graph, treatment, outcome)
+    known = as_causal_graph(graph) if several is None else several[0][0]
     question = EffectQuestion(known, treatment, outcome)
     options = EffectOptions(at, rows, num_draws, bootstrap, derivative)
     if isinstance(data, Fit):
+        if several is not None:
+            raise TypeError("`data` must be a data frame for several graphs, got a kpp.Fit")
         if inference is not None or likelihood is not None:
             raise TypeError("`inference` and `likelihood` go with a data frame; a fit has its own")
         check_fit(data, question)
@@ -209,4 +254,8 @@ def causal_effect(
             f"`likelihood` must be log-concave for a data frame, got {type(likelihood).__name__}; fit "
             "kpp_models.GeneralizedGP with latent='sample' and pass the fit"
         )
-    return EffectStudy(data, question, inference, options, likelihood).run(rng_key)
+    study = EffectStudy(data, question, inference, options, likelihood)
+    if several is None:
+        return study.run(rng_key)
+    graphs, counts = several
+    return EffectsByGraph(tuple(study.run_by_graph(rng_key, graphs)), tuple(graphs), counts, treatment)

@@ -18,7 +18,7 @@ from kpp.causal import CausalDAG, CausalError, NotCoveredError, identify
 from kpp.data.tables import Schema
 from kpp.kernels import RBF
 from kpp_models import GPRegression, causal_effect, effective_rows
-from kpp_models.treatments.of_fit import EffectOptions
+from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
 from kpp_models.treatments.study import EffectStudy
 
