@@ -38,16 +38,18 @@ class EffectQuestion:
             return None
         return None if found.kind == "frontdoor" else found.variables
 
-    def expression(self, columns: Sequence[str]) -> tuple[str, ...] | str:
-        """Return the adjustment set, or the expression of an effect without one or without an effect, as text.
+    def answer(self, columns: Sequence[str]) -> tuple[str, ...] | str:
+        """Return the adjustment set, or as text another expression of the effect or why it is not identified.
 
         Raises:
-            NotCoveredError: If the columns do not identify the effect; see also `find_covariates`.
+            CausalError: If the question is invalid; see `find_covariates`.
         """
         try:
             covariates = self.find_covariates(columns)
         except UnreachableOutcomeError:
             covariates = None
+        except NotCoveredError as error:
+            return str(error)
         return str(self.identify(columns)) if covariates is None else covariates
 
     def identify(self, columns: Sequence[str]) -> Estimand:

@@ -57,21 +57,25 @@ class EffectStudy:
         return dataclasses.replace(self._estimated(rng_key), study=self)
 
     def run_by_graph(self, rng_key: RngKey, graphs: Sequence[CausalDAG]) -> list[CausalEffect | NotCoveredError]:
-        """Return the effect under each graph, or why it is not identified; graphs with one expression share a fit."""
-        known: dict[tuple[str, ...] | str, CausalEffect] = {}
+        """Return the effect under each graph, or why there is none; graphs with one expression share a fit."""
+        studies = [
+            dataclasses.replace(self, question=dataclasses.replace(self.question, graph=each)) for each in graphs
+        ]
+        # All questions are checked before the first fit.
+        answers = [study.question.answer([str(column) for column in self.table.columns]) for study in studies]
+        known: dict[tuple[str, ...] | str, CausalEffect | NotCoveredError] = {}
         found: list[CausalEffect | NotCoveredError] = []
-        for graph in graphs:
-            study = dataclasses.replace(self, question=dataclasses.replace(self.question, graph=graph))
-            try:
-                expression = study.question.expression([str(column) for column in self.table.columns])
-                if expression not in known:
-                    known[expression] = study.run(rng_key)
-            except NotCoveredError as error:
-                found.append(error)
-                continue
-            effect = known[expression]
-            dataset = effect.dataset.assign_attrs(graph=str(graph))
-            found.append(dataclasses.replace(effect, dataset=dataset, study=study))
+        for study, answer in zip(studies, answers, strict=True):
+            if answer not in known:
+                try:
+                    known[answer] = study.run(rng_key)
+                except NotCoveredError as error:
+                    known[answer] = error
+            effect = known[answer]
+            if isinstance(effect, CausalEffect):
+                dataset = effect.dataset.assign_attrs(graph=str(study.question.graph))
+                effect = dataclasses.replace(effect, dataset=dataset, study=study)
+            found.append(effect)
         return found
 
     def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
