@@ -65,11 +65,8 @@ class CPDAG:
         """Iterate over the graphs of the class, each found in a time that is polynomial in the number of nodes.
 
         Args:
-            parents_of: A node: one graph is returned for each possible set of its parents. Graphs in which a treatment
-                has the same parents have the same effects of it (the IDA algorithm).
-
-        Raises:
-            UnknownNodeError: If it is not a node.
+            parents_of: A node: one graph is returned for each set of its parents. Where a treatment has the same
+                parents, it has the same effects (the IDA algorithm).
 
         References:
             Dor and Tarsi (1992), A simple algorithm to construct a consistent extension of a partially oriented graph.

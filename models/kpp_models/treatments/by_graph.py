@@ -86,13 +86,7 @@ class EffectsByGraph:
         return pd.DataFrame.from_dict(rows, orient="index", columns=names).rename_axis("graph")
 
     def agreement(self, value: Any, reference: Any, *, probability: float = 0.9) -> str:
-        """Return in words in how many graphs a difference has which sign; see `table`.
-
-        Args:
-            value: The value of the treatment.
-            reference: The value to compare with.
-            probability: The probability of the intervals.
-        """
+        """Return in words in how many graphs a difference has which sign; see `table` for the arguments."""
         signs = self.table(value, reference, probability=probability)["sign"].to_numpy()[:-1]
         counts = np.array(self.counts or [1] * len(signs))
         parts = [f"{words} in {counts[signs == sign].sum()}" for sign, words in _WORDS.items() if sign in signs]
@@ -107,11 +101,7 @@ class EffectsByGraph:
 
 
 def read_graphs(graph: Any, treatment: str, outcome: str) -> tuple[list[CausalDAG], tuple[int, ...] | None] | None:
-    """Return several graphs, and how many graphs each one stands for (see `EffectsByGraph`); None for one graph.
-
-    Raises:
-        CausalError: If a graph is invalid, or a class has more than 500 sets of parents of the treatment.
-    """
+    """Return several graphs, and how many graphs each one stands for (see `EffectsByGraph`); None for one graph."""
     if not isinstance(graph, CPDAG):
         kinds = (CausalDAG, nx.DiGraph, str)
         if not isinstance(graph, list | tuple) or not graph or not all(isinstance(each, kinds) for each in graph):

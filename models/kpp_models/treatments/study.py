@@ -106,9 +106,9 @@ class EffectStudy:
         num_rows = len(self.table)
         if how == "subset":
             rows = np.sort(np.asarray(jax.random.permutation(rng_key, num_rows))[: max(2, 4 * num_rows // 5)])
-            options = dataclasses.replace(
-                self.options, rows=None if self.options.rows is None else self.options.rows[rows]
-            )
+            mask = self.options.rows
+            mask = mask if mask is None or isinstance(mask, str) else np.asarray(mask)[rows]
+            options = dataclasses.replace(self.options, rows=mask)
             return dataclasses.replace(self, table=self.table.iloc[rows], options=options)
         if how == "placebo":
             if isinstance(self.inference, MAP):
@@ -166,7 +166,7 @@ def causal_effect(
     bootstrap: bool = True,
     derivative: bool = False,
 ) -> CausalEffect: ...
-def causal_effect(
+def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first overload
     rng_key: RngKey,
     data: object,
     graph: Any,
@@ -212,7 +212,9 @@ def causal_effect(
         outcome: The outcome, a column of numbers or booleans.
         at: Values of the treatment. By default all levels of a category, both values of a treatment of two numbers, or
             20 values of other numbers between the quantiles of 5 and 95 percent.
-        rows: A mask of rows (n,), for the effect in a subgroup: the average is over their covariates.
+        rows: A mask of rows (n,), for the effect in a subgroup: the average is over their covariates. "treated" and
+            "untreated" are the rows with the larger and the smaller of two values, for the effect on the treated (ATT)
+            or on the untreated (ATU).
         inference: The inference for a data frame; by default `kpp.Laplace` with 250 draws.
         likelihood: The likelihood of the outcome for a data frame, log-concave, such as `kpp.gp.BernoulliLikelihood`
             for labels 0 and 1 or `kpp.gp.PoissonLikelihood` for counts. By default numbers have Gaussian noise, and
@@ -223,8 +225,7 @@ def causal_effect(
             `CausalEffect.average_derivative`.
 
     Returns:
-        The effect, or those under several graphs. Where one graph is given, an effect that is not identified is an
-        error.
+        The effect, or those under several graphs.
 
     Raises:
         NotCoveredError: If the columns do not identify the effect, or no estimator covers its expression, which the
@@ -245,10 +246,10 @@ def causal_effect(
     question = EffectQuestion(known, treatment, outcome)
     options = EffectOptions(at, rows, num_draws, bootstrap, derivative)
     if isinstance(data, Fit):
-        if several is not None:
-            raise TypeError("`data` must be a data frame for several graphs, got a kpp.Fit")
-        if inference is not None or likelihood is not None:
-            raise TypeError("`inference` and `likelihood` go with a data frame; a fit has its own")
+        if several is not None or inference is not None or likelihood is not None:
+            raise TypeError(
+                "`inference` and `likelihood` go with a data frame, as do several graphs; a fit has its own"
+            )
         check_fit(data, question)
         return effect_of_fit(rng_key, data, question, options)
     if not isinstance(data, pd.DataFrame):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import jax
+import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ import xarray as xr
 
 import kpp
 from kpp.causal import CPDAG, CausalDAG, CausalError, NotCoveredError
-from kpp_models import CausalEffect, EffectsByGraph, causal_effect
+from kpp.kernels import RBF
+from kpp_models import CausalEffect, EffectsByGraph, GPRegression, causal_effect
 from kpp_models.treatments import by_graph
 from kpp_models.treatments.by_graph import read_graphs
 from kpp_models.treatments.study import EffectStudy
@@ -137,6 +139,11 @@ def test_each_effect_is_that_of_its_graph_alone():
     assert found.effects[2].study.question.graph == graphs[2]
 
 
+def fit() -> kpp.Fit:
+    model = GPRegression(RBF(jnp.ones(2)), noise_variance=0.25)
+    return model.fit(KEY, TABLE[["t", "z"]], TABLE["y"], inference=kpp.MAP(progress=False), num_prior_samples=0)
+
+
 BAD = {
     "weights": (lambda: FOUND.table(1.0, 0.0, weights=[1.0, 2.0]), ValueError, "`weights` must hold a number >= 0 for"),
     "no weight": (lambda: FOUND.table(1.0, 0.0, weights=[0.0] * 4), ValueError, "`weights` must hold a number >= 0"),
@@ -158,6 +165,7 @@ BAD = {
         CausalError,
         "lacks ['t']",
     ),
+    "a fit": (lambda: causal_effect(KEY, fit(), [GRAPH], **NAMES), TypeError, "as do several graphs"),
     "text": (lambda: causal_effect(KEY, TABLE, ["no graph"], **NAMES), CausalError, "graph"),
 }
 
