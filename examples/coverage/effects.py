@@ -175,7 +175,8 @@ SIMULATIONS = {
 }
 SIMULATIONS["effect_by_graph"] = Simulation(
     "a dose, under a CPDAG of two graphs",
-    "z and t are normal with the correlation 0.6, y is t + z with noise of 0.5, and z causes t or t causes z.",
+    "z and t are normal with the correlation 0.6, y is t + z with noise of 0.5, and z causes t or t causes z, each "
+    "with probability 1 / 2.",
     ROWS,
     measure_by_graph,
     data_sets=100,
