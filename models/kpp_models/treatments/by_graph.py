@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import networkx as nx
@@ -15,6 +14,7 @@ from kpp.causal import CPDAG, CausalDAG, CausalError, NotCoveredError
 from kpp.causal.toolkit import as_causal_graph, check_question
 from kpp.foundation.validation import as_finite_array
 from kpp.foundation.validation import probability as check_probability
+from kpp.typing import Numbers
 from kpp_models.treatments.effect import CausalEffect
 
 # A class with more graphs is represented by one graph for each set of parents of the treatment.
@@ -45,7 +45,7 @@ class EffectsByGraph:
         reference: Any,
         *,
         measure: str = "difference",
-        weights: Sequence[float] | None = None,
+        weights: Numbers | None = None,
         probability: float = 0.9,
     ) -> pd.DataFrame:
         r"""Return a contrast under each graph, and in the row "all" averaged over those that identify the effect.
@@ -92,7 +92,7 @@ class EffectsByGraph:
         parts = [f"{words} in {counts[signs == sign].sum()}" for sign, words in _WORDS.items() if sign in signs]
         return f"{', '.join(parts)} of {counts.sum()} {'graphs' if self.counts else 'sets of parents of the treatment'}"
 
-    def _weights(self, weights: Sequence[float] | None) -> np.ndarray:
+    def _weights(self, weights: Numbers | None) -> np.ndarray:
         default = self.counts or [1] * len(self.graphs)
         given = np.asarray(as_finite_array(default if weights is None else weights, "weights"), float)
         if given.shape != (len(self.graphs),) or (given < 0).any() or not given.any():
