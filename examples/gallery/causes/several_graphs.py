@@ -20,7 +20,7 @@ jax.config.update("jax_enable_x64", True)
 
 # %%
 # In truth, health raises both exercise and mood, and exercise raises sleep and mood.
-rng = np.random.default_rng(2)
+rng = np.random.default_rng(3)
 health = rng.normal(size=200)
 exercise = 0.8 * health + 0.6 * rng.normal(size=200)
 sleep = 0.5 * exercise + 0.8 * rng.normal(size=200)
