@@ -15,6 +15,7 @@ from examples.benchmarks.effect_simulations import SIMULATIONS as LAWS
 from examples.benchmarks.effect_simulations import Simulation as Law
 from examples.benchmarks.effect_simulations import logistic, mean_chance
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
+from kpp.causal import CPDAG
 from kpp.gp import BinomialLikelihood, OrdinalLikelihood
 from kpp_models import causal_effect
 
@@ -120,6 +121,28 @@ def measure_subgroups(seed: int) -> dict[str, Intervals]:
     }
 
 
+def measure_untreated(seed: int) -> dict[str, Intervals]:
+    """Return the interval of the effect 2 + z / 2 on the untreated."""
+    table = LOW_OR_HIGH.table(np.random.default_rng(seed), ROWS)
+    chances = WEIGHTS * logistic(-NODES)
+    contrast = estimate(table, seed, LOW_OR_HIGH, rows="untreated").contrast(*LOW_OR_HIGH.levels)
+    return {"on the untreated": ninety_percent(2 + chances @ NODES / chances.sum() / 2, contrast.to_numpy().ravel())}
+
+
+def measure_by_graph(seed: int) -> dict[str, Intervals]:
+    """Return the interval of the mixture over a class of two graphs; a coin decides which one made the table."""
+    rng = np.random.default_rng(seed)
+    z_is_cause = rng.uniform() < 0.5
+    z, *noise = rng.normal(size=(3, ROWS))
+    t = 0.6 * z + 0.8 * noise[0]  # of unit variance, so that t -> z has this law, too
+    table = pd.DataFrame({"z": z, "t": t, "y": t + z + 0.5 * noise[1]})
+    graphs = CPDAG([("t", "y"), ("z", "y")], [("z", "t")])
+    with warnings.catch_warnings(action="ignore"):
+        found = causal_effect(jax.random.key(seed), table, graphs, treatment="t", outcome="y", at=[-0.5, 0.5])
+    low, high = found.table(0.5, -0.5).loc["all", ["5 %", "95 %"]]
+    return {"mixture over the graphs": Intervals(1.0 if z_is_cause else 1.6, low, high)}
+
+
 GROWING = (
     "the effect is largest where few rows have one of the levels. There the estimate tends to the effect that all rows "
     "share, and the interval is too narrow. Look at the effect in subgroups and at their `effective_rows`."
@@ -150,4 +173,13 @@ SIMULATIONS = {
     )
     for name, (about, law, known) in ABOUT.items()
 }
+SIMULATIONS["effect_by_graph"] = Simulation(
+    "a dose, under a CPDAG of two graphs",
+    "z and t are normal with the correlation 0.6, y is t + z with noise of 0.5, and z causes t or t causes z, each "
+    "with probability 1 / 2.",
+    ROWS,
+    measure_by_graph,
+    data_sets=100,
+)
 SIMULATIONS["effect_subgroups"] = Simulation("two levels", LOW_OR_HIGH.law, ROWS, measure_subgroups, data_sets=100)
+SIMULATIONS["effect_untreated"] = Simulation("two levels", LOW_OR_HIGH.law, ROWS, measure_untreated, data_sets=100)

@@ -31,6 +31,7 @@ from kpp.causal.errors import NotCoveredError as NotCoveredError
 from kpp.causal.errors import NotIdentifiableError as NotIdentifiableError
 from kpp.causal.errors import UnknownNodeError as UnknownNodeError
 from kpp.causal.graph.causal_order import CausalOrder as CausalOrder
+from kpp.causal.graph.cpdag import CPDAG as CPDAG
 from kpp.causal.graph.dag import CausalDAG as CausalDAG
 from kpp.causal.graph.reading import as_graph as as_graph
 from kpp.causal.graph.separation import Path as Path
@@ -41,7 +42,6 @@ from kpp.causal.graph.separation import minimal_separator as minimal_separator
 from kpp.causal.identification.coverage import Adjustment as Adjustment
 from kpp.causal.identification.coverage import find_adjustment as find_adjustment
 from kpp.causal.identification.estimand import Estimand as Estimand
-from kpp.causal.identification.hedges import Hedge as Hedge
 from kpp.causal.identification.identify import identify as identify
 from kpp.causal.implied import implied_independences as implied_independences
 from kpp.foundation.arguments import guard_exports as _guard_exports

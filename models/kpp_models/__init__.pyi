@@ -69,6 +69,7 @@ from .tables.queries import sample_function as sample_function
 from .tables.regression import GPRegression as GPRegression
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
 from .tables.shapley_regularization import ShapleyRegularized as ShapleyRegularized
+from .treatments.by_graph import EffectsByGraph as EffectsByGraph
 from .treatments.effect import CausalEffect as CausalEffect
 from .treatments.instruments import InstrumentalMean as InstrumentalMean
 from .treatments.instruments import InstrumentalRegression as InstrumentalRegression

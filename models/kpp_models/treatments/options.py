@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
+from kpp.foundation.validation import one_of
 from kpp.typing import RngKey
+from kpp_models.treatments.treatment import TreatmentColumn
 
 NUM_DRAWS = 1000
 
@@ -21,18 +23,27 @@ class EffectOptions:
     """Options of an effect, as for `kpp_models.causal_effect`."""
 
     at: Sequence[Any] | None = None  # the values of the treatment; None for the defaults
-    rows: Bool[np.ndarray, " n"] | None = None  # of a subgroup; None for all
+    rows: Bool[np.ndarray, " n"] | str | None = None  # of a subgroup, or "treated" or "untreated"; None for all
     num_draws: int | None = None  # the least number; None for the default of the method
     bootstrap: bool = True  # whether the law of the covariates is uncertain
     derivative: bool = False
 
-    def subgroup(self, num_rows: int) -> Bool[np.ndarray, " n"]:
-        """Return the mask of the subgroup, (n,), or raise ValueError if `rows` is not a mask of this length."""
-        mask = np.ones(num_rows, dtype=bool) if self.rows is None else np.asarray(self.rows)
-        if mask.dtype != bool or mask.shape != (num_rows,) or not mask.any():
+    def subgroup(self, column: TreatmentColumn) -> Bool[np.ndarray, " n"]:
+        """Return the mask of the subgroup, (n,), or raise ValueError if `rows` says not which rows it has."""
+        treatment = column.treatment
+        if isinstance(self.rows, str):
+            values, group = np.unique(treatment), one_of(self.rows, "rows", ("treated", "untreated"))
+            if len(values) != 2 or column.levels:
+                raise ValueError(
+                    f"`rows` must be a mask where the treatment is not a column of two numbers or of booleans, got "
+                    f"{group!r} for {column.name!r} with {len(column.levels) or len(values)} values"
+                )
+            return treatment == values[int(group == "treated")]
+        mask = np.ones(len(treatment), dtype=bool) if self.rows is None else np.asarray(self.rows)
+        if mask.dtype != bool or mask.shape != treatment.shape or not mask.any():
             raise ValueError(
-                f"`rows` must be booleans of shape ({num_rows},), at least one of them True, got dtype {mask.dtype} "
-                f"and shape {mask.shape}"
+                f"`rows` must be booleans of shape {treatment.shape}, at least one of them True, got dtype "
+                f"{mask.dtype} and shape {mask.shape}"
             )
         return mask
 

@@ -10,6 +10,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from kpp.causal import CausalDAG, CausalError, Estimand, NotCoveredError, find_adjustment, identify, is_adjustment_set
+from kpp.causal.toolkit import UnreachableOutcomeError
 from kpp.data.tables import read_points
 from kpp.foundation.wording import named
 
@@ -36,6 +37,20 @@ class EffectQuestion:
                 raise
             return None
         return None if found.kind == "frontdoor" else found.variables
+
+    def answer(self, columns: Sequence[str]) -> tuple[str, ...] | str:
+        """Return the adjustment set, or as text another expression of the effect or why it is not identified.
+
+        Raises:
+            CausalError: If the question is invalid; see `find_covariates`.
+        """
+        try:
+            covariates = self.find_covariates(columns)
+        except UnreachableOutcomeError:
+            covariates = None
+        except NotCoveredError as error:
+            return str(error)
+        return str(self.identify(columns)) if covariates is None else covariates
 
     def identify(self, columns: Sequence[str]) -> Estimand:
         """Return the effect as an expression in the law of the columns of a table.

@@ -16,12 +16,13 @@ from jaxtyping import Array, Float, PyTree
 
 from kpp.data.tables import Scales, Schema, standardize
 from kpp.functionals import GPPosterior, Gradient
+from kpp.functionals.toolkit import PartialDependence
 from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.averages import average_laws
-from kpp_models.treatments.averaging.derivatives import average_derivative_laws, average_response_derivatives
+from kpp_models.treatments.averaging.averages import weighted_laws
+from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
 from kpp_models.treatments.averaging.joint_draws import make_grid, root
 from kpp_models.treatments.averaging.mean_response import mean_is_latent
 from kpp_models.treatments.averaging.responses import average_responses
@@ -62,7 +63,8 @@ class EffectRegression:
         """Return draws of the curve, its expectations given the hyperparameters and weights, and the other variance."""
         rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, self.column.scaled(values)
         if self.likelihood is None or mean_is_latent(self.likelihood):
-            law = average_laws(self.posterior, rows, index, jnp.asarray(scaled), weights)
+            curve = eqx.Partial(PartialDependence, rows, index, jnp.asarray(scaled))
+            law = weighted_laws(self.posterior, curve, weights)
             expected, variances = law.mean, law.variance
             draws = _draw(rng_key, expected, law.covariance)
         else:
@@ -83,7 +85,7 @@ class EffectRegression:
             )
         Gradient(rows, (index,)).check_space(self.posterior.mean)
         if self.likelihood is None or mean_is_latent(self.likelihood):
-            law = average_derivative_laws(self.posterior, rows, index, weights)
+            law = weighted_laws(self.posterior, eqx.Partial(average_derivative, rows, index), weights)
             means, sds = law.mean[..., 0], jnp.sqrt(law.variance[..., 0])
             draws = means + sds * jax.random.normal(rng_key, means.shape, means.dtype)
         else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from kpp.causal import CPDAG, CausalDAG, NotCoveredError
 from kpp.causal.toolkit import UnreachableOutcomeError, as_causal_graph
 from kpp.foundation.validation import count, one_of
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
@@ -19,10 +20,11 @@ from kpp.inference import MAP, AbstractInference, Fit
 from kpp.typing import RngKey
 from kpp_models.tables.generalized import GeneralizedGP
 from kpp_models.tables.regression import GPRegression
+from kpp_models.treatments.by_graph import EffectsByGraph, read_graphs
 from kpp_models.treatments.effect import CausalEffect
-from kpp_models.treatments.no_effect import no_effect
-from kpp_models.treatments.of_expression import effect_of_expression
-from kpp_models.treatments.of_fit import check_fit, effect_of_fit
+from kpp_models.treatments.estimates.no_effect import no_effect
+from kpp_models.treatments.estimates.of_expression import effect_of_expression
+from kpp_models.treatments.estimates.of_fit import check_fit, effect_of_fit
 from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
 from kpp_models.treatments.regression import fit_outcome
@@ -54,6 +56,28 @@ class EffectStudy:
         """
         return dataclasses.replace(self._estimated(rng_key), study=self)
 
+    def run_by_graph(self, rng_key: RngKey, graphs: Sequence[CausalDAG]) -> list[CausalEffect | NotCoveredError]:
+        """Return the effect under each graph, or why there is none; graphs with one expression share a fit."""
+        studies = [
+            dataclasses.replace(self, question=dataclasses.replace(self.question, graph=each)) for each in graphs
+        ]
+        # All questions are checked before the first fit.
+        answers = [study.question.answer([str(column) for column in self.table.columns]) for study in studies]
+        known: dict[tuple[str, ...] | str, CausalEffect | NotCoveredError] = {}
+        found: list[CausalEffect | NotCoveredError] = []
+        for study, answer in zip(studies, answers, strict=True):
+            if answer not in known:
+                try:
+                    known[answer] = study.run(rng_key)
+                except NotCoveredError as error:
+                    known[answer] = error
+            effect = known[answer]
+            if isinstance(effect, CausalEffect):
+                dataset = effect.dataset.assign_attrs(graph=str(study.question.graph))
+                effect = dataclasses.replace(effect, dataset=dataset, study=study)
+            found.append(effect)
+        return found
+
     def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
         """Estimate the effect again on a changed table; see `CausalEffect.refute`."""
         change_key, run_key = jax.random.split(rng_key)
@@ -82,9 +106,9 @@ class EffectStudy:
         num_rows = len(self.table)
         if how == "subset":
             rows = np.sort(np.asarray(jax.random.permutation(rng_key, num_rows))[: max(2, 4 * num_rows // 5)])
-            options = dataclasses.replace(
-                self.options, rows=None if self.options.rows is None else self.options.rows[rows]
-            )
+            mask = self.options.rows
+            mask = mask if mask is None or isinstance(mask, str) else np.asarray(mask)[rows]
+            options = dataclasses.replace(self.options, rows=mask)
             return dataclasses.replace(self, table=self.table.iloc[rows], options=options)
         if how == "placebo":
             if isinstance(self.inference, MAP):
@@ -122,6 +146,11 @@ class EffectStudy:
         return values, default if self.likelihood is None else self.likelihood
 
 
+@overload
+def causal_effect(
+    rng_key: RngKey, data: object, graph: CPDAG | list[CausalDAG] | tuple[CausalDAG, ...], **options: Any
+) -> EffectsByGraph: ...
+@overload
 def causal_effect(
     rng_key: RngKey,
     data: object,
@@ -136,7 +165,22 @@ def causal_effect(
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
-) -> CausalEffect:
+) -> CausalEffect: ...
+def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first overload
+    rng_key: RngKey,
+    data: object,
+    graph: Any,
+    *,
+    treatment: str,
+    outcome: str,
+    at: Sequence[Any] | None = None,
+    rows: Any = None,
+    inference: AbstractInference | None = None,
+    likelihood: AbstractPointwiseLikelihood | None = None,
+    num_draws: int | None = None,
+    bootstrap: bool = True,
+    derivative: bool = False,
+) -> CausalEffect | EffectsByGraph:
     r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
 
     .. math:: \mathrm{E}[Y \mid do(t)] = \sum_i w_i\, f(t, z_i), \qquad w \sim \mathrm{Dirichlet}(1, \ldots, 1)
@@ -162,12 +206,15 @@ def causal_effect(
             adjustment set the columns hold numbers, booleans or categories of two levels. Or a
             `kpp.Fit` of `kpp_models.GPRegression`, `GPClassification` or `GeneralizedGP` to a data frame whose columns
             are the treatment and an adjustment set.
-        graph: The causal graph; see `kpp.causal.as_graph`.
+        graph: The causal graph; see `kpp.causal.as_graph`. Or a list of graphs, or a `kpp.causal.CPDAG`, for the effect
+            under each one.
         treatment: The treatment, a column: numbers, booleans or categories.
         outcome: The outcome, a column of numbers or booleans.
         at: Values of the treatment. By default all levels of a category, both values of a treatment of two numbers, or
             20 values of other numbers between the quantiles of 5 and 95 percent.
-        rows: A mask of rows (n,), for the effect in a subgroup: the average is over their covariates.
+        rows: A mask of rows (n,), for the effect in a subgroup: the average is over their covariates. "treated" and
+            "untreated" are the rows with the larger and the smaller of two values, for the effect on the treated (ATT)
+            or on the untreated (ATU).
         inference: The inference for a data frame; by default `kpp.Laplace` with 250 draws.
         likelihood: The likelihood of the outcome for a data frame, log-concave, such as `kpp.gp.BernoulliLikelihood`
             for labels 0 and 1 or `kpp.gp.PoissonLikelihood` for counts. By default numbers have Gaussian noise, and
@@ -178,7 +225,7 @@ def causal_effect(
             `CausalEffect.average_derivative`.
 
     Returns:
-        The effect.
+        The effect, or those under several graphs.
 
     Raises:
         NotCoveredError: If the columns do not identify the effect, or no estimator covers its expression, which the
@@ -194,12 +241,15 @@ def causal_effect(
     """
     if num_draws is not None:
         count(num_draws, "num_draws")
-    known = as_causal_graph(graph)
+    several = read_graphs(graph, treatment, outcome)
+    known = as_causal_graph(graph) if several is None else several[0][0]
     question = EffectQuestion(known, treatment, outcome)
     options = EffectOptions(at, rows, num_draws, bootstrap, derivative)
     if isinstance(data, Fit):
-        if inference is not None or likelihood is not None:
-            raise TypeError("`inference` and `likelihood` go with a data frame; a fit has its own")
+        if several is not None or inference is not None or likelihood is not None:
+            raise TypeError(
+                "`inference` and `likelihood` go with a data frame, as do several graphs; a fit has its own"
+            )
         check_fit(data, question)
         return effect_of_fit(rng_key, data, question, options)
     if not isinstance(data, pd.DataFrame):
@@ -209,4 +259,8 @@ def causal_effect(
             f"`likelihood` must be log-concave for a data frame, got {type(likelihood).__name__}; fit "
             "kpp_models.GeneralizedGP with latent='sample' and pass the fit"
         )
-    return EffectStudy(data, question, inference, options, likelihood).run(rng_key)
+    study = EffectStudy(data, question, inference, options, likelihood)
+    if several is None:
+        return study.run(rng_key)
+    graphs, counts = several
+    return EffectsByGraph(tuple(study.run_by_graph(rng_key, graphs)), tuple(graphs), counts, treatment)

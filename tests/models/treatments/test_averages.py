@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from kpp.functionals import GPPosterior
+from kpp.functionals.toolkit import PartialDependence
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, Categorical, Linear, Matern32
-from kpp_models.treatments.averaging.averages import average_laws
+from kpp_models.treatments.averaging.averages import weighted_laws
 from oracles.programs import gram, moments
 
 RNG = np.random.default_rng(0)
@@ -25,6 +27,10 @@ KERNELS = {
 }
 
 
+def averages(process, rows, column, values, weights):
+    return weighted_laws(process, eqx.Partial(PartialDependence, rows, column, values), weights)
+
+
 def posterior(kernel):
     root = np.linalg.cholesky(np.linalg.inv(np.asarray(gram(kernel, POINTS)) + 0.3 * np.eye(5)))
     return GPPosterior(RKHSFunction(kernel, POINTS, np.sin(np.arange(5)), 0.4), root)
@@ -37,7 +43,7 @@ def posterior(kernel):
 )
 def test_means_and_covariances_are_those_of_weighted_sums(name, column):
     process = posterior(KERNELS[name])
-    law = average_laws(process, jnp.asarray(ROWS), column, jnp.asarray(VALUES), jnp.asarray(WEIGHTS))
+    law = averages(process, jnp.asarray(ROWS), column, jnp.asarray(VALUES), jnp.asarray(WEIGHTS))
     every = np.concatenate([np.where(np.arange(3) == column, value, ROWS) for value in VALUES])
     predictions, covariance = map(np.asarray, moments(process, every))
     for weights, mean, found in zip(WEIGHTS, law.mean, law.covariance, strict=True):
@@ -49,7 +55,7 @@ def test_means_and_covariances_are_those_of_weighted_sums(name, column):
 def test_a_category_as_the_treatment():
     kernel = RBF(jnp.ones(2)).on([0, 2]) * Categorical(0.3).on([1])
     codes = np.where(np.arange(3) == 1, RNG.integers(0, 3, (7, 1)), ROWS).astype(float)
-    law = average_laws(posterior(kernel), jnp.asarray(codes), 1, jnp.arange(3.0), jnp.asarray(WEIGHTS))
+    law = averages(posterior(kernel), jnp.asarray(codes), 1, jnp.arange(3.0), jnp.asarray(WEIGHTS))
     assert np.linalg.eigvalsh(np.asarray(law.covariance)).min() > 0
     assert law.mean.shape == (2, 3)
 
@@ -62,7 +68,7 @@ def test_draws_lead():
     )
     weights = jnp.asarray(WEIGHTS).reshape(1, 2, 1, 7)
     draws = GPPosterior(two, jnp.stack([one.root] * 2)[None])
-    law = average_laws(draws, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), weights)
-    known = average_laws(one, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), jnp.asarray(WEIGHTS))
+    law = averages(draws, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), weights)
+    known = averages(one, jnp.asarray(ROWS), 0, jnp.asarray(VALUES), jnp.asarray(WEIGHTS))
     np.testing.assert_allclose(law.mean[0, :, 0], known.mean, rtol=1e-12)
     np.testing.assert_allclose(law.covariance[0, :, 0], known.covariance, rtol=1e-9, atol=1e-13)

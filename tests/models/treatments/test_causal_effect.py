@@ -18,7 +18,7 @@ from kpp.causal import CausalDAG, CausalError, NotCoveredError, identify
 from kpp.data.tables import Schema
 from kpp.kernels import RBF
 from kpp_models import GPRegression, causal_effect, effective_rows
-from kpp_models.treatments.of_fit import EffectOptions
+from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
 from kpp_models.treatments.study import EffectStudy
 
@@ -83,6 +83,27 @@ def test_subgroups_average_over_their_own_rows(fit):
     of_high, of_low = (group.contrast(1.0, 0.0).mean() for group in groups)
     assert of_high > of_low + 0.4  # the effect is 2 + z / 2
     assert float(high.mean() * of_high + (~high).mean() * of_low) == pytest.approx(float(every), abs=0.03)
+
+
+@pytest.mark.parametrize(("name", "level"), [("treated", 1.0), ("untreated", 0.0)])
+def test_the_effect_on_the_treated_and_on_the_untreated(fit, name, level):
+    """Against the average of the posterior mean over these rows: a standard error of 0.7 % of the sd."""
+    options = {**NAMES, "bootstrap": False, "num_draws": NUM_DRAWS}
+    contrast = causal_effect(KEY, fit, GRAPH, rows=name, **options).contrast(1.0, 0.0)
+    z = TABLE.loc[TABLE["t"] == level, "z"]
+    means = [np.asarray(fit.function()(np.column_stack([np.full(len(z), t), z])))[0, 0].mean() for t in (0.0, 1.0)]
+    assert float(contrast.mean()) == pytest.approx(means[1] - means[0], abs=4 * float(contrast.std()) / NUM_DRAWS**0.5)
+
+
+def test_who_is_treated_must_be_known(fit):
+    with pytest.raises(ValueError, match="`rows` must be one of .*did you mean 'treated'"):
+        causal_effect(KEY, fit, GRAPH, **NAMES, rows="treatd")
+    doses = {"treatment": "z", "outcome": "y"}
+    with pytest.raises(ValueError, match="`rows` must be a mask where .* got 'treated' for 'z' with 120 values"):
+        causal_effect(KEY, TABLE, CausalDAG([("y", "z"), ("z", "t")]), **doses, rows="treated")
+    drugs = TABLE.assign(t=np.where(TABLE["t"] == 1, "drug", "placebo"))  # the later level is not the treatment
+    with pytest.raises(ValueError, match="`rows` must be a mask where .* got 'untreated' for 't' with 2 values"):
+        causal_effect(KEY, drugs, CausalDAG([("y", "t")]), **NAMES, rows="untreated")
 
 
 @pytest.mark.slow

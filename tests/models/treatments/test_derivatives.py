@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,8 @@ from kpp.functionals import GPPosterior, Gradient
 from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, GaussianLikelihood
 from kpp.kernels import RBF, Linear, Matern12, Matern52
-from kpp_models.treatments.averaging.derivatives import average_derivative_laws, average_response_derivatives
+from kpp_models.treatments.averaging.averages import weighted_laws
+from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
 from oracles.programs import gram, moments
 
 RNG = np.random.default_rng(0)
@@ -34,6 +36,10 @@ def posterior(kernel, batch_shape=()):
     return GPPosterior(mean, jnp.broadcast_to(root, (*batch_shape, *root.shape)))
 
 
+def slope_laws(process, rows, column, weights):
+    return weighted_laws(process, eqx.Partial(average_derivative, rows, column), weights)
+
+
 def moved(rows, column, step):
     return np.where(np.arange(rows.shape[1]) == column, rows + step, rows)
 
@@ -42,7 +48,7 @@ def moved(rows, column, step):
 def test_moments_are_those_of_central_differences(name):
     """A step of 1e-4 has a relative error of 1e-8 times the derivatives of order three, and rounding adds 1e-8."""
     process, column, step = posterior(KERNELS[name]), 1, 1e-4
-    law = average_derivative_laws(process, jnp.asarray(ROWS), column, jnp.asarray(WEIGHTS))
+    law = slope_laws(process, jnp.asarray(ROWS), column, jnp.asarray(WEIGHTS))
     both = np.concatenate([moved(ROWS, column, step), moved(ROWS, column, -step)])
     loads = np.concatenate([WEIGHTS, -WEIGHTS], axis=1) / (2 * step)
     mean, covariance = map(np.asarray, moments(process, both))
@@ -57,7 +63,7 @@ def test_draws_of_a_latent_mean_have_the_exact_law():
     law = GaussianLikelihood(noise_variance=jnp.ones((1, 40)))
     draws = average_response_derivatives(jax.random.key(0), process, law, jnp.asarray(ROWS), 1, weights)
     one = posterior(KERNELS["product"])
-    known = average_derivative_laws(one, jnp.asarray(ROWS), 1, jnp.asarray(WEIGHTS))
+    known = slope_laws(one, jnp.asarray(ROWS), 1, jnp.asarray(WEIGHTS))
     sd = float(jnp.sqrt(known.variance[0, 0]))
     assert float(draws.mean()) == pytest.approx(float(known.mean[0, 0]), abs=4 * 0.005 * sd)
     assert float(draws.std()) == pytest.approx(sd, rel=4 * 0.0035)

@@ -1,34 +1,35 @@
-r"""The law of averages of a Gaussian process over weighted rows in which one column is set to a value.
+r"""The law of a weighted average of a Gaussian process, for several sets of weights of the rows.
 
-.. math:: g(t) = \sum_i w_i\, f(t, z_i), \qquad \mathrm{E}\, g(t) = \sum_i w_i\, m(t, z_i), \qquad
-    \mathrm{Cov}\bigl(g(t), g(t')\bigr) = \sum_{ij} w_i w_j\, c\bigl((t, z_i), (t', z_j)\bigr)
+.. math:: g = \sum_i w_i\, L_i f, \qquad \mathrm{E}\, g = \sum_i w_i\, L_i m, \qquad
+    \mathrm{Cov}(g, g') = \sum_{ij} w_i w_j\, L_i c L_j'^\top
+
+L_i f are the values at row i under settings of the treatment, or the derivative there.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from kpp.functionals import FunctionalLaw, GPPosterior
-from kpp.functionals.toolkit import PartialDependence
+from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
 
 
 @eqx.filter_jit
-def average_laws(
-    posterior: GPPosterior,
-    rows: Float[Array, "n d"],
-    column: int,
-    values: Float[Array, " t"],
-    weights: Float[Array, "*batch b n"],
+def weighted_laws(
+    posterior: GPPosterior, functional: Callable[[Array], AbstractFunctional], weights: Float[Array, "*batch b n"]
 ) -> FunctionalLaw:
-    """Return the laws of averages over rows, means (b, t) and covariances (b, t, t), led by the draws of the posterior.
+    """Return the laws of q averages, means (b, q) and covariances (b, q, q), led by the draws of the posterior.
 
-    One column is set to t values, and there are b sets of weights of the rows for every draw, which share the kernel
-    matrices.
+    Args:
+        posterior: The posterior.
+        functional: The averages for weights (n,), as an `equinox.Partial`, so that programs are compiled once.
+        weights: The b sets of weights for every draw; they share the kernel matrices.
     """
 
     def of_draw(draw: GPPosterior, loads: Array) -> FunctionalLaw:
-        return jax.vmap(lambda shares: draw.of(PartialDependence(rows, column, values, shares)))(loads)
+        return jax.vmap(lambda shares: draw.of(functional(shares)))(loads)
 
     return posterior.map_draws(of_draw, weights)

@@ -14,27 +14,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from kpp.functionals import Combination, FunctionalLaw, GPPosterior, Gradient, Values
+from kpp.functionals import Combination, GPPosterior, Gradient, Values
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging.joint_draws import root
 from kpp_models.treatments.averaging.mean_response import mean_response
 
 
-@eqx.filter_jit
-def average_derivative_laws(
-    posterior: GPPosterior, rows: Float[Array, "n d"], column: int, weights: Float[Array, "*batch b n"]
-) -> FunctionalLaw:
-    """Return the laws of the average derivative, means (b, 1) and covariances (b, 1, 1), led by the posterior's draws.
-
-    The derivative is with respect to one column, and there are b sets of weights of the rows for every draw.
-    """
-    slopes = Gradient(rows, (column,))
-
-    def of_draw(draw: GPPosterior, loads: Array) -> FunctionalLaw:
-        return jax.vmap(lambda shares: draw.of(shares[None] @ slopes))(loads)
-
-    return posterior.map_draws(of_draw, weights)
+def average_derivative(rows: Float[Array, "n d"], column: int, weights: Float[Array, " n"]) -> Combination:
+    """Return the weighted average of the derivatives at rows with respect to one column."""
+    return weights[None] @ Gradient(rows, (column,))
 
 
 @eqx.filter_jit

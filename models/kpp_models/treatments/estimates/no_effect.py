@@ -26,8 +26,9 @@ def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, op
     """
     outcome, _ = question.read_outcome(table)
     points, schema = read_points(table[[question.treatment]], "data")
-    values, labels = TreatmentColumn(points, schema, 0).settings(options.at)
-    mask = options.subgroup(len(table))
+    column = TreatmentColumn(points, schema, 0)
+    values, labels = column.settings(options.at)
+    mask = options.subgroup(column)
     weights = dataclasses.replace(options, bootstrap=True).weights(rng_key, (1, options.num_draws or NUM_DRAWS), mask)
     means = np.asarray(weights) @ outcome
     draws = np.repeat(means[..., None], len(values), axis=-1)

@@ -59,7 +59,7 @@ def effect_of_fit(
     """
     column = TreatmentColumn.of_fit(fit, question.treatment, scales)
     values, labels = column.settings(options.at)
-    mask = options.subgroup(len(column.rows))
+    mask = options.subgroup(column)
     regression = EffectRegression.of_fit(fit, column)
     shape = regression.posterior.batch_shape
     weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
