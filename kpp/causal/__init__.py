@@ -42,6 +42,7 @@ from kpp.causal.graph.separation import minimal_separator as minimal_separator
 from kpp.causal.identification.coverage import Adjustment as Adjustment
 from kpp.causal.identification.coverage import find_adjustment as find_adjustment
 from kpp.causal.identification.estimand import Estimand as Estimand
+from kpp.causal.identification.hedges import Hedge as Hedge
 from kpp.causal.identification.identify import identify as identify
 from kpp.causal.implied import implied_independences as implied_independences
 from kpp.foundation.arguments import guard_exports as _guard_exports

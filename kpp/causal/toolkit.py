@@ -21,7 +21,6 @@ from kpp.causal.identification.chains import Variable as Variable
 from kpp.causal.identification.chains import read_chain as read_chain
 from kpp.causal.identification.gaussian import gaussian_precision as gaussian_precision
 from kpp.causal.identification.gaussian import marginal_precision as marginal_precision
-from kpp.causal.identification.hedges import Hedge as Hedge
 from kpp.causal.identification.intervention_law import LawFactor as LawFactor
 from kpp.causal.identification.intervention_law import factors_of_features as factors_of_features
 from kpp.foundation.arguments import guard_exports as _guard_exports

@@ -13,6 +13,7 @@ from kpp.causal import (
     CausalDAG,
     CausalError,
     Estimand,
+    Hedge,
     LatentNodeError,
     NotIdentifiableError,
     UnknownNodeError,
@@ -20,7 +21,7 @@ from kpp.causal import (
 )
 from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.expressions import Probability
-from kpp.causal.toolkit import Hedge, NotDisjointError, TreatmentIsOutcomeError
+from kpp.causal.toolkit import NotDisjointError, TreatmentIsOutcomeError
 from oracles import discrete_laws as oracle
 
 #: Tables are bounded away from 0, so an estimand loses a few roundings of 1e-16 times the number of its terms.
