@@ -61,3 +61,6 @@ for axis, name in zip(axes, ["trend", "season"], strict=True):
     axis.set_ylabel(name)
 axes[1].set_xlabel("day")
 plt.show()
+
+# %%
+# Read more in the user guide: :doc:`/how_to/many_rows`.
