@@ -136,23 +136,3 @@ def test_indices_of_dependent_features_have_draws(fit):
     assert np.isfinite(found).all() and (found.std(axis=1) > 0).all()
     # Values at the rows determine these indices, and all rows are among the points of a draw.
     assert scores.dataset.attrs["variance_left_out"] < 1e-4
-
-
-@pytest.mark.slow
-def test_intervals_hold_indices_of_functions_from_the_prior(monkeypatch):
-    """With the hyperparameters known, 90 % intervals of all indices of 40 functions hold 83 to 97 %."""
-    monkeypatch.undo()  # as many points as are needed
-    rng, kernel, held, forms = np.random.default_rng(0), RBF(1.2), [], projections(5, 3)
-    for seed in range(40):
-        x, rows = rng.normal(size=(30, 3)), rng.normal(size=(5, 3))
-        points = np.concatenate([x, all_combinations(rows, [(0,), (1,), (2,)]).reshape(-1, 3)])
-        factor = np.linalg.cholesky(np.asarray(kernel.gram(points)) + 1e-8 * np.eye(len(points)))
-        values = factor @ rng.normal(size=len(points))
-        y, grid = values[:30] + NOISE**0.5 * rng.normal(size=30), values[30:]
-        truth = indices_of_game(lambda kept, grid=grid: grid @ forms[kept] @ grid, 3)
-        process = posterior(kernel, x, y)
-        scores = kpp.sensitivity(process, rows, relative=False, num_draws=200, rng_key=jax.random.key(seed))
-        assert scores.dataset.attrs["variance_left_out"] < 0.06
-        low, high = np.quantile(arrays(scores), [0.05, 0.95], axis=1)
-        held.append((low <= truth) & (truth <= high))
-    assert 0.83 < np.mean(held) < 0.97
