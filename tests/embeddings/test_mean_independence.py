@@ -188,8 +188,8 @@ def confounded(rng, n, effect):
 
 @pytest.mark.slow
 def test_level_given_confounders():
-    # 300 sets at level 0.05: standard deviation 0.013; four. Without Z the test sees the confounding. The page of measured
-    # intervals has more rows and conditions.
+    # 300 sets at level 0.05: standard deviation 0.013; four. Without Z the test sees the confounding. The page of
+    # measured intervals has more rows and conditions.
     rng = np.random.default_rng(3)
     assert rejections(lambda: confounded(rng, 60, lambda x, z: 0.0), 300) <= 0.05 + 4 * 0.013
     assert rejections(lambda: confounded(rng, 60, lambda x, z: 0.0)[:2], 30) >= 0.9
