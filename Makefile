@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow docs docs-draft docs-serve test-browser reproduce-quick lint types format check clean
+.PHONY: help install demo test test-slow test-nightly docs docs-draft docs-serve test-browser reproduce-quick lint types format check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -49,8 +49,11 @@ demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a fe
 test: $(STAMP)  ## the test suite, without the tests marked slow
 	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'not slow and not browser'
 
-test-slow: $(STAMP)  ## the tests marked slow
-	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'slow and not browser' || [ $$? -eq 5 ]  # 5: there is none
+test-slow: $(STAMP)  ## the tests marked slow, without those marked nightly
+	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'slow and not nightly and not browser' || [ $$? -eq 5 ]  # 5: there is none
+
+test-nightly: $(STAMP)  ## the tests marked nightly (half an hour)
+	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'nightly'
 
 $(DOCS_STAMP): $(STAMP)
 	@echo "Installing what builds the site"

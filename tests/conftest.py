@@ -46,17 +46,20 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the variants that `slow_variants` names as slow, and refuse names of variants that do not exist."""
+    """Mark the variants that `slow_variants` and `nightly_variants` name, and as slow whatever is nightly."""
     unknown = {}
     for item in items:
-        for marker in item.iter_markers("slow_variants"):
-            test = item.nodeid.partition("[")[0]
-            unknown.setdefault(test, set(marker.args)).discard(item.callspec.id)
-            if item.callspec.id in marker.args:
-                item.add_marker(pytest.mark.slow)
+        for kind in ("slow", "nightly"):
+            for marker in item.iter_markers(f"{kind}_variants"):
+                test = item.nodeid.partition("[")[0]
+                unknown.setdefault((test, kind), set(marker.args)).discard(item.callspec.id)
+                if item.callspec.id in marker.args:
+                    item.add_marker(kind)
+        if item.get_closest_marker("nightly"):
+            item.add_marker("slow")
     missing = {test: ids for test, ids in unknown.items() if ids}
     if missing and not any("::" in argument for argument in config.args):
-        raise pytest.UsageError(f"`slow_variants` names variants that do not exist: {missing}")
+        raise pytest.UsageError(f"a mark of variants names some that do not exist: {missing}")
 
 
 def _generators(module: types.ModuleType) -> dict[str, np.random.Generator]:

@@ -132,7 +132,7 @@ def test_the_ablation_runs_to_its_tables_and_figures(ablation, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"ablation.png", "calibration.png", "calibration.csv"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_optimisation_runs_to_its_tables_and_figures(optimisation, tmp_path):
     arguments = ["--small", "--direction", "maximize", "--output", str(tmp_path)]
     result = CliRunner().invoke(optimisation.main, arguments, catch_exceptions=False)

@@ -32,7 +32,7 @@ def test_values_of_each_kind(script):
     assert np.all(np.abs(values["asymmetric causal"])[:, cosyear] > np.abs(values["causal"][:, cosyear]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_tables_are_printed_and_returned(script, capsys):
     tables = script.main(["--num-explained", "4"])
     assert set(tables["errors"]["kind"]) == set(script.PUBLISHED_VALUES)

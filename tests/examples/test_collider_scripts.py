@@ -234,7 +234,7 @@ def test_kernel_methods_are_those_of_the_formulas(methods, num_unlabelled):
         np.testing.assert_allclose(found[name](x), expected, rtol=1e-9, atol=1e-11)  # systems of condition 1e4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_simulation_runs_to_its_tables_and_figures(simulation, tmp_path):
     arguments = ["--small", "--output", str(tmp_path)]
     result = CliRunner().invoke(simulation.main, arguments, catch_exceptions=False)

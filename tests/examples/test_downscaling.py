@@ -79,7 +79,7 @@ def test_ours_stand_beside_the_published_numbers_and_are_compared_over_seeds(scr
     assert f"VBagg / VarCMP{wilcoxon(mine, other).pvalue:>10.4f}" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_script_draws_maps_near_the_truth(script, tmp_path):
     output = tmp_path / "maps"
     arguments = ["--small", "--seeds", "1", "--output", str(output)]

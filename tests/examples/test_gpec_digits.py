@@ -120,7 +120,7 @@ def test_networks_are_those_that_are_asked_for(script):
     assert convolutional.image_shape == (8, 8) and dense.hidden == convolutional.hidden == (4,)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:no boundary found:UserWarning")  # so little training leaves some classes out
 def test_the_script_runs_at_small_size(script, tmp_path):
     done = CliRunner().invoke(script.main, ["--small", "--output", str(tmp_path)], catch_exceptions=False)

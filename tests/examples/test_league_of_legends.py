@@ -43,7 +43,7 @@ def test_files_are_read_without_incomplete_rows(script, kind, tmp_path, monkeypa
         script.read(path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_experiment_runs_and_agrees_with_the_simulation(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "QUICK", script.Sizes(20_000, 200, 4000, 15, 60, 10, 300, 60, 400, 20))
     table = script.main(["--quick", "--output", str(tmp_path)])

@@ -96,7 +96,7 @@ def test_tables_are_read_from_files(tables, games, tmp_path):
     assert contexts.groups == {"surface": [0, 1, 2, 3], "conditions": [4, 5]} and duels.log_odds is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_small_run_explains_battles_and_a_champion(shap, tmp_path):
     options = ["--small", "--games", "pokemon,djokovic", "--output", str(tmp_path)]
     result = CliRunner().invoke(shap.main, options, catch_exceptions=False)

@@ -42,7 +42,7 @@ def test_tables_are_explained(script, census, tmp_path):
     assert table["interventional"].idxmin() == "age"  # which decides nothing
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bundled_data_are_explained(script, tmp_path):
     tables = script.main(["--quick", "--output", str(tmp_path)])
     assert {name: len(table) for name, table in tables.items()} == {

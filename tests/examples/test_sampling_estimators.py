@@ -15,7 +15,7 @@ def script(load_script):
     return load_script("benchmarks/sampling_estimators.py")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_errors_fall_as_they_should_and_are_no_worse_than_those_of_shap(script):
     """Few seeds and a small background: the ratio of mean errors is known to about 7 percent, and is .8 with more."""

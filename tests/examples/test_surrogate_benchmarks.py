@@ -27,7 +27,7 @@ def test_kernel_shap_errs_no_more_than_shap_at_equal_budget(load_script):
     assert f"{budget:>10}" in script.describe(problem, budget, results)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", ["unanimity_games", "forest"])
 def test_the_active_design_needs_fewer_coalitions_and_its_intervals_hold(load_script, name):

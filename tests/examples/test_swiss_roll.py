@@ -49,7 +49,7 @@ def test_maxima_are_found(script):
     assert script.local_maxima(np.array([1.0, 3.0, 2.0, 0.0, 5.0])) == [1, 4]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tables_and_figures(script, tmp_path):
     options = "--seeds 1 --first-seed 0 --points 150 --slices 6 --inducing 8 --draws 20"
     options += " --models VarCMP,GPR --settings indirect"

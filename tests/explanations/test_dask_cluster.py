@@ -81,7 +81,7 @@ class Arriving:
             file.write(f"{os.getpid()}\n")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_predictor_travels_to_workers_and_not_with_each_block(client, tmp_path, monkeypatch):
     # The workers cannot import this file, so its classes travel by value.
     monkeypatch.setattr(Arriving, "__module__", "__main__")
@@ -94,7 +94,7 @@ def test_a_predictor_travels_to_workers_and_not_with_each_block(client, tmp_path
     assert len(arrived) <= 4  # of 19 blocks; most often once for each worker, but Dask may move it again
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_memory_of_a_worker_stays_bounded_for_a_million_rows(client, tmp_path):
     def peak() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -111,7 +111,7 @@ def test_the_memory_of_a_worker_stays_bounded_for_a_million_rows(client, tmp_pat
     assert explain(1_000_000, "large.zarr") - before < 25e6
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_lazy_explanation_names_a_scheduler_that_is_gone(tmp_path):
     def slowly(block: np.ndarray) -> np.ndarray:
         if block[0, 0] != ROWS[0, 0]:
@@ -138,7 +138,7 @@ def test_a_bad_row_on_a_worker_is_named(client):
         lazy.values.compute()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_loses_nothing(client, tmp_path):
     killed = tmp_path / "killed"
 

@@ -42,6 +42,7 @@ def test_a_damaged_table_gives_an_error_or_another_table(ending, step, tmp_path)
                 assert ending not in OPEN or found.equals(TABLE)
 
 
+@pytest.mark.nightly_variants(".csv.bz2")
 @pytest.mark.parametrize(
     "ending", [".csv.gz", *(pytest.param(e, marks=pytest.mark.slow) for e in (".csv.bz2", ".csv.xz"))]
 )

@@ -103,6 +103,7 @@ def test_fits_in_threads_give_the_numbers_of_fits_one_after_the_other(pool):
         xr.testing.assert_identical(found, fit_and_predict(number))
 
 
+@pytest.mark.nightly_variants("SVI")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INFERENCES)
 def test_fits_by_every_inference_can_be_made_in_threads(name):
@@ -212,7 +213,7 @@ def in_processes(tmp_path_factory):
     return run("all"), run("one")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_bits_in_every_process(in_processes):
     first, second = in_processes
     assert first["main"] == first["spawn"] == first["joblib"] == second["main"]

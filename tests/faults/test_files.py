@@ -340,6 +340,7 @@ background = 4
 """
 
 
+@pytest.mark.nightly_variants("render_report-SIGTERM", "render_report-SIGINT")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_errors_are_the_spread_over_a_few_seeds():
     assert 0.7 < np.sqrt(np.mean(ratios(GAMES["causal"], 20) ** 2)) < 1.4
 
 
+@pytest.mark.nightly_variants("embedding")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["causal by a copula", "causal, two samples per point", "copula", "embedding"])
 def test_errors_are_the_spread_over_many_seeds(name):

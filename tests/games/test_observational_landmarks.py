@@ -221,7 +221,7 @@ def nystrom(z, b, lengthscale):
     return cross @ np.linalg.pinv(rbf(b, b, lengthscale), rcond=1e-13, hermitian=True) @ cross.T
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_error_is_that_of_the_values():
     function = RKHSFunction(SMOOTH, POINTS, ALPHA, 0.4)
     game = Observational(BACKGROUND, 0.01, landmarks=5)

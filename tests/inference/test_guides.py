@@ -92,7 +92,7 @@ def test_an_own_program_is_a_guide():
     assert posterior.samples["twice"].shape == (1, 2000)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_flow_continues_from_its_parameters():
     inference, loud = (kpp.SVI("bnaf_normal", num_steps=20, num_samples=5, progress=each) for each in (False, True))
     quiet, shown = (each.run(KEY, banana, {"y": 0.0}) for each in (inference, loud))
@@ -101,7 +101,7 @@ def test_a_flow_continues_from_its_parameters():
     np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fit_by_a_flow_is_saved(tmp_path):
     from kpp.kernels import RBF
     from kpp_models import GPRegression

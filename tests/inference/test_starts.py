@@ -150,7 +150,7 @@ def test_each_chain_has_a_device_where_there_are_enough():
     subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=300)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_draw_the_chains_of_one(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -104,6 +104,13 @@ OTHERS = [
 ]
 
 
+@pytest.mark.nightly_variants(
+    "models-CMP",
+    "value_functions-causal",
+    "models-BayesIME",
+    "models-CentroidGP",
+    "value_functions-observational-copula",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "cls"), [pytest.param(*each, id="-".join(each[:2])) for each in OTHERS])
 def test_other_examples(kind, name, cls):

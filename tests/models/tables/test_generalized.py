@@ -183,7 +183,7 @@ def test_bound_is_the_expected_log_density(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["negative binomial", "ordinal", "student_t"])  # each goes another way
+@pytest.mark.parametrize("name", ["ordinal", "student_t"])  # each goes another way
 def test_fits_predict_and_survive_a_file(name, tmp_path):
     law, y, exposure = LAWS[name]
     if law.log_concave:
@@ -250,23 +250,6 @@ def test_bound_of_a_minibatch_is_that_of_all_rows_in_the_mean():
     found = [density(few, data, values | {"instance": rows}) for rows in parts]
     np.testing.assert_allclose(np.mean(found), density(whole, data, values), rtol=1e-10)  # rounding
     assert np.ptp(found) > 1.0
-
-
-@pytest.mark.slow
-def test_outliers_bend_student_t_less_than_gaussian_noise():
-    y = LATENT.copy()
-    y[:2] += 30.0
-    noise = dist.HalfNormal(1.0)
-    inference = {"inference": kpp.SVI(num_steps=1000, num_samples=50, progress=False), "num_prior_samples": 0}
-    errors = [
-        GeneralizedGP(KERNEL, law, latent="inducing", inducing_points=X[2:20])
-        .fit(jax.random.key(0), X, y, **inference)
-        .predict(X[2:])["mean"]
-        .mean(("chain", "draw"))
-        - LATENT[2:]
-        for law in (StudentTLikelihood(scale=noise, degrees_of_freedom=3.0), GaussianLikelihood(noise_variance=noise))
-    ]
-    assert float(np.abs(errors[0]).mean()) < 0.5 * float(np.abs(errors[1]).mean())
 
 
 COUNTING = GeneralizedGP(KERNEL, PoissonLikelihood())

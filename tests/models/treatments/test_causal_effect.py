@@ -118,7 +118,7 @@ def test_a_table_and_a_graph_are_enough():
     assert naive - truth > 0.5  # the confounded difference is far away
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_refutations():
     effect = causal_effect(KEY, TABLE, GRAPH, **NAMES, inference=kpp.MAP(progress=False))
     truth = effect.contrast(1.0, 0.0)

@@ -180,7 +180,7 @@ def test_arguments_are_checked(change, message):
         mediation(KEY, question.pop("data"), question.pop("graph"), **question)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_linear_data_give_least_squares_and_its_standard_errors():
     """Products of coefficients with the errors of Sobel; the smooth prior moves both by less than half of them."""
     rng = np.random.default_rng(0)

@@ -137,7 +137,7 @@ def test_invalid_outcomes_are_refused_by_name(name):
         causal_effect(KEY, changes.pop("data", TABLE), GRAPH, **NAMES, **changes)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_table_of_labels_is_enough():
     table = simulate(1, 60)
     found = causal_effect(KEY, table.assign(y=table["y"] > 0), GRAPH, **NAMES)
@@ -150,7 +150,7 @@ def test_a_table_of_labels_is_enough():
     assert abs(float(placebo.mean())) < 3 * float(placebo.std())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_average_derivative_of_a_table():
     """A dose with log-rate (dose + z) / 2: the derivative of the rate is half the rate, on average."""
     rng = np.random.default_rng(0)

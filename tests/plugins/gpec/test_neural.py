@@ -117,7 +117,7 @@ def test_digits_are_read_and_regularization_flattens_the_network():
     assert slopes["l2"] < slopes["plain"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_convolutions_read_digits_as_well_as_a_fully_connected_network():
     x, y = load_digits(return_X_y=True)
     x, chosen = x / 16, np.random.default_rng(0).permutation(len(x))

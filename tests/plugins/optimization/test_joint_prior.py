@@ -88,7 +88,7 @@ def test_the_mode_is_that_of_the_dense_joint_density(fit):
     np.testing.assert_allclose(ours, best.x, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_draws_by_laplace_have_their_joint_weights_after_the_queries(fit):
     """The search observes the queries once more, so the weights before it must not hold their evidence."""
     laplace = kpp.Laplace(num_samples=6, num_restarts=1, progress=False)

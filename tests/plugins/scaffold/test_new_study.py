@@ -55,6 +55,7 @@ def contents(path: str | Path = "study.toml") -> dict:
     return tomllib.loads(Path(path).read_text(encoding="utf-8"))
 
 
+@pytest.mark.nightly_variants("spam.csv-label-features1", "exact.csv-y-features2")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "target", "features"),

@@ -191,7 +191,7 @@ def single(tmp_path_factory, finished):
     return [run_study(config, folder / name, progress=False) for name in ("first", "second")]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_numbers(single):
     first, second = (kpp.Explanation.load(folder / "explanation.nc") for folder in single)
     assert first.dataset.coords["instance"].values.tolist() == second.dataset.coords["instance"].values.tolist()
@@ -265,7 +265,7 @@ def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
 @pytest.mark.parametrize(
     ("inference", "scale", "labels"),
     [
-        ('name = "Laplace"', "latent", (0, 1)),
+        pytest.param('name = "Laplace"', "latent", (0, 1), marks=pytest.mark.nightly),
         ('name = "MAP"', "latent", ("cheap", "very dear")),
         ('name = "MAP"', "probability", ("cheap", "very dear")),
     ],

@@ -22,19 +22,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.SkipTestWa
 # parameters, names, attributes and messages, at how a table is read, which happens before the choice, or at predictions
 # of the same fit, which happen after it.
 CHECKS_OF_A_CHOICE = {
-    "check_classifiers_classes",
     "check_classifiers_one_label",
     "check_classifiers_one_label_sample_weights",
-    "check_classifiers_train",
-    "check_estimators_dtypes",
     "check_estimators_empty_data_messages",
     "check_estimators_overwrite_params",  # None stays None
     "check_fit2d_1feature",
     "check_fit2d_1sample",
-    "check_fit_idempotent",
     "check_regressors_int",
-    "check_regressors_train",
-    "check_transformer_general",
     "check_transformer_preserve_dtypes",
 }
 

@@ -38,7 +38,6 @@ def test_the_mode_of_a_process_does_not_depend_on_units(data, unit_of_y, unit_of
     [
         kpp.Laplace(num_samples=100, **NOTHING),
         kpp.NUTS(num_samples=200, **NOTHING),
-        kpp.SVI(num_steps=1000, num_samples=100, **NOTHING),
     ],
     ids=lambda inference: type(inference).__name__,
 )
