@@ -121,7 +121,7 @@ def test_regrets_are_compared_in_pairs(optimisation, capsys):
     assert f"{values[0, :, 4].mean():.4f} +- {values[0, :, 4].std(ddof=1) / 6**0.5:.4f}" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_ablation_runs_to_its_tables_and_figures(ablation, tmp_path):
     arguments = ["--small", "--output", str(tmp_path)]
     result = CliRunner().invoke(ablation.main, arguments, catch_exceptions=False)

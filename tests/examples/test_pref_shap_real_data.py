@@ -110,7 +110,7 @@ def test_a_small_run_explains_battles_and_a_champion(shap, tmp_path):
     assert (tmp_path / "pokemon_all_Pref-SHAP.png").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_small_run_selects_features_in_every_season(by_season):
     table = CliRunner().invoke(by_season.main, ["--small"], standalone_mode=False, catch_exceptions=False).return_value
     assert table["season"].nunique() == 2 and {"GPGP, RBF", "PGP, RBF", "PAIR-GP"} <= set(table["method"])

@@ -183,6 +183,7 @@ def test_naive_concatenation_has_two_values_per_feature(concatenation, tmp_path)
     assert (tmp_path / "pref_shap_concatenation.png").exists()
 
 
+@pytest.mark.nightly_variants("shap-words3-pref_shap_synthetic.csv-86")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words", "table", "rows"),

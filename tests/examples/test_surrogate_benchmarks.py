@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_kernel_shap_errs_no_more_than_shap_at_equal_budget(load_script):
     """The ratio of the mean errors of twenty seeds is .98 and .94."""

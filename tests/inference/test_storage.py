@@ -83,7 +83,7 @@ def resumed(gp_fit):
     return gp_fit.resume(jax.random.key(7), 25)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_chains_go_on_in_another_process(gp_fit, resumed, tmp_path):
     gp_fit.save(tmp_path / "fit.nc")
     code = (

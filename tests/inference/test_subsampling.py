@@ -33,7 +33,7 @@ def assert_moments(draws, means, variances):
         assert (np.abs(values.mean((0, 1)) - expected) < 5 * error).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_minibatches_of_a_gaussian_process_have_the_posterior_of_all_rows():
     """The second-order expansion of a Gaussian likelihood is the likelihood, so that no error is left.
 

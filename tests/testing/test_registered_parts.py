@@ -103,14 +103,17 @@ OTHERS = [
     for name, cls in (CONVERTERS if kind == "converters" else getattr(registry, kind)()).items()
 ]
 
+# Their further examples compile for more than five seconds; the first ones are checked above.
+LONG = (
+    "explainers-cxplain explainers-integrated-gradients explainers-kernel-shap explainers-pref-shap explainers- "
+    "rkhs-shap kernels-HilbertSpace kernels-Projected models-BaggGP models-BayesIME models-BayesIMP models-CMP "
+    "models-CentroidGP models-ColliderRegression models-ColliderRidge value_functions-causal value_functions- "
+    "causal-embedding value_functions-observational value_functions-observational-copula value_functions- "
+    "preferential-items"
+).split()
 
-@pytest.mark.nightly_variants(
-    "models-CMP",
-    "value_functions-causal",
-    "models-BayesIME",
-    "models-CentroidGP",
-    "value_functions-observational-copula",
-)
+
+@pytest.mark.nightly_variants(*LONG)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "cls"), [pytest.param(*each, id="-".join(each[:2])) for each in OTHERS])
 def test_other_examples(kind, name, cls):

@@ -127,7 +127,7 @@ def test_bound_of_a_minibatch_is_that_of_all_rows_in_the_mean():
     assert np.ptp(found) > 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fit_of_classes_has_names_and_survives_a_file(tmp_path):
     model = MultiLatentGP(PRIOR, SoftmaxLikelihood(), scale=3.0, latent="inducing", num_inducing=12, minibatch=30)
     inference = kpp.SVI(num_steps=200, num_samples=10, learning_rate=0.05, progress=False)

@@ -230,7 +230,7 @@ def monotone(x):
     return np.log(20 * x + 1) / 3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_positive_derivatives_make_draws_increase_and_errors_smaller():
     """15 rows of a monotone truth, noise .3, 10 data sets: the free process errs more; no draw falls by 1 %."""
     grid, at = np.linspace(0, 1, 20)[:, None], np.linspace(0, 1, 101)[:, None]

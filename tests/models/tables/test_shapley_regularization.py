@@ -146,7 +146,7 @@ def test_the_penalty_may_be_a_prior(kind: type):
     assert "kernel.penalty" in trace
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nuts_samples_the_penalty_and_the_kernel():
     """With a prior on the lengthscale too nothing can be computed ahead; the fit is explained draw by draw."""
     prior = dist.LogNormal(0.0, 0.5)

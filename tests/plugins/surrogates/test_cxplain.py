@@ -231,7 +231,7 @@ def test_a_key_is_needed(background):
         CXPlain(background).explain(switch, background)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_u_net_learns_where_an_image_matters():
     """Only the brightest pixel matters, which may be anywhere."""
     rng = np.random.default_rng(0)
