@@ -101,12 +101,14 @@ def calibrate(model, data, simulator=None):
     )
 
 
+@pytest.mark.nightly
 def test_hyperparameters_are_ranked_uniformly(hyperparameters):
     result = calibrate(*hyperparameters)
     assert sorted(result.ranks) == ["bag_kernel.lengthscale", "kernel.lengthscale", "noise_variance"]
     assert result.p_value(num_bins=8) > 1e-4, result.tests(num_bins=8)
 
 
+@pytest.mark.nightly
 def test_a_noise_of_twice_the_deviation_is_found(hyperparameters):
     model, data = hyperparameters
 

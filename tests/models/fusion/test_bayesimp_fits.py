@@ -179,7 +179,7 @@ def structural(n, seed):
     return x, m, y, u, places, 0.6 * places[:, 0] + 0.1 * rng.normal(size=n)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", [BayesIMP, IME])
 def test_valid_adjustments_agree_with_each_other_and_with_the_truth(model):
     """Back door and front door approach 0.48 x as n grows; without adjustment the slope is half of that."""
@@ -216,7 +216,7 @@ def test_covariances_of_hundred_rows_are_positive_semi_definite():
     assert values[0] > -1e-8 * values[-1]  # rounding, enlarged by the inverses of two singular kernel matrices
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nuts_mixes_on_hundred_rows():
     arviz = pytest.importorskip("arviz")
     x, y, z = sample(100)

@@ -37,13 +37,13 @@ def calibrate(model, num_datasets, simulator=None):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_of_all_parameters_are_uniform(name):
     assert calibrate(MODELS[name], 80).p_value() > 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_wrong_prior_of_the_noise_is_detected():
     """Tables whose noise variance is four times as large as the model assumes."""
     simulator = StructuralModel(LINEAR.graph, dict.fromkeys("xyz", NOISY))
