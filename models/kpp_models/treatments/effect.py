@@ -40,7 +40,7 @@ class Study(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class CausalEffect:
-    r"""The expected outcome after an intervention, E[Y | do(t)], for some values t of a treatment.
+    r"""The expected outcome after an intervention, E[Y | do(t)], for some values t of a treatment, or policies.
 
     The dataset holds
 
@@ -53,7 +53,9 @@ class CausalEffect:
     * ``average_derivative``: draws of the average derivative, (chain, draw), if asked for.
     * ``effective_rows``: the effective number of rows at each value of the treatment, (treatment,); see
       `kpp_models.effective_rows`. The effect at a value with few of them rests on the prior. For an effect without
-      an adjustment set they are the rows near the value, whatever their other columns.
+      an adjustment set they are the rows near the value, whatever their other columns. Under a policy they are the
+      rows whose treatment under the policy is common among similar rows: its probability is at least 5 %, or, of a
+      number, its residual lies between the quantiles of 1 and 99 % of all residuals of a linear regression.
 
     Its attributes record the graph, the treatment, the outcome, the adjustment, the ``estimand`` (the expression of the
     effect in the law of the table) and the ``method`` of its estimate. With an adjustment set, ``uncertainty`` says

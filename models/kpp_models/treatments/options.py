@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool
 
 from kpp.foundation.validation import one_of
 from kpp.typing import RngKey
+from kpp_models.treatments.policies import Policies
 from kpp_models.treatments.treatment import TreatmentColumn
 
 NUM_DRAWS = 1000
+#: The name of the policy that changes nothing.
+OBSERVED = "observed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +31,16 @@ class EffectOptions:
     num_draws: int | None = None  # the least number; None for the default of the method
     bootstrap: bool = True  # whether the law of the covariates is uncertain
     derivative: bool = False
+    policies: Mapping[str, Any] | None = None  # by name: which treatment each row gets
+
+    def read_policies(self, column: TreatmentColumn, table: pd.DataFrame) -> Policies:
+        """Return the policies, after "observed", for rows with the treatment and the adjustment set."""
+        if not isinstance(self.policies, Mapping) or OBSERVED in self.policies or self.at is not None:
+            raise ValueError(
+                f"`policies` must be a mapping from names other than {OBSERVED!r}, and `at` be left out beside it (a "
+                f"value of the treatment is a policy, too), got {self.policies!r}"
+            )
+        return Policies.read({OBSERVED: lambda rows: rows[column.name], **self.policies}, column, table)
 
     def subgroup(self, column: TreatmentColumn) -> Bool[np.ndarray, " n"]:
         """Return the mask of the subgroup, (n,), or raise ValueError if `rows` says not which rows it has."""

@@ -6,12 +6,15 @@ import dataclasses
 import functools
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from kpp.data.tables import Schema
 
 #: A probability or density below this is taken as this, so that one row never has an infinite weight.
 _LEAST = 1e-6
+# A treatment is common among similar rows if its probability is at least this, or, of numbers, its residual lies
+# between these quantiles of all residuals.
+_COMMON, _CENTRAL = 0.05, (0.01, 0.99)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +59,17 @@ class Assignment:
         total, squares = weights.sum(axis=1), (weights**2).sum(axis=1)
         return np.where(squares > 0.0, total**2 / np.where(squares > 0.0, squares, 1.0), 0.0)  # Kish 1965
 
-    def _category_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
+    def is_common(self, values: Float[np.ndarray, "l n"]) -> Bool[np.ndarray, "l n"]:
+        """Return whether rows that are similar to a row have a treatment, for l treatments of each row."""
+        if self.is_number:
+            low, high = np.quantile(self.treatment - self.fitted, _CENTRAL)
+            return (values - self.fitted >= low) & (values - self.fitted <= high)
+        different, places = np.unique(values, return_inverse=True)
+        chances = np.take_along_axis(self.propensities(different), places.reshape(values.shape), axis=0)
+        return chances >= _COMMON
+
+    def propensities(self, values: Float[np.ndarray, " t"]) -> Float[np.ndarray, "t n"]:
+        """Return the probabilities of levels of the treatment given the covariates, by a logistic regression."""
         from sklearn.linear_model import LogisticRegression
 
         shares = np.array([np.mean(self.treatment == value) for value in values])
@@ -66,7 +79,10 @@ class Assignment:
             found = dict(zip(model.classes_, model.predict_proba(self.design).T, strict=True))
             nothing = np.zeros(len(self.treatment))
             chances = np.stack([found.get(str(value), nothing) for value in values])
-        return (self.treatment[None] == values[:, None]) / np.maximum(chances, _LEAST)
+        return chances
+
+    def _category_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
+        return (self.treatment[None] == values[:, None]) / np.maximum(self.propensities(values), _LEAST)
 
     def _number_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
         bandwidth = 1.06 * self.treatment.std() * len(self.treatment) ** -0.2  # Silverman 1986, equation 3.28

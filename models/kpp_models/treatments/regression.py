@@ -21,9 +21,9 @@ from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.averages import weighted_laws
+from kpp_models.treatments.averaging.averages import policy_average, weighted_laws
 from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
-from kpp_models.treatments.averaging.joint_draws import make_grid, root
+from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
 from kpp_models.treatments.averaging.mean_response import mean_is_latent
 from kpp_models.treatments.averaging.responses import average_responses
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
@@ -58,19 +58,29 @@ class EffectRegression:
         return mean_is_latent(self.likelihood)
 
     def curves(
-        self, rng_key: RngKey, values: Float[np.ndarray, " t"], weights: jax.Array
-    ) -> tuple[Float[np.ndarray, "c sb t"], Float[np.ndarray, "c s b t"], Float[np.ndarray, " t"]]:
-        """Return draws of the curve, its expectations given the hyperparameters and weights, and the other variance."""
-        rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, self.column.scaled(values)
+        self,
+        rng_key: RngKey,
+        values: Float[np.ndarray, "t *n"],
+        weights: jax.Array,
+        chances: Float[np.ndarray, "q t n"] | None = None,
+    ) -> tuple[Float[np.ndarray, "c sb q"], Float[np.ndarray, "c s b q"], Float[np.ndarray, " q"]]:
+        """Return draws of the curve, its expectations given the hyperparameters and weights, and the other variance.
+
+        With chances the values are t treatments of each row, and the curve has a value for each of q policies.
+        """
+        rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, jnp.asarray(self.column.scaled(values))
         if self.likelihood is None or mean_is_latent(self.likelihood):
-            curve = eqx.Partial(PartialDependence, rows, index, jnp.asarray(scaled))
+            curve = eqx.Partial(PartialDependence, rows, index, scaled)
+            if chances is not None:
+                curve = eqx.Partial(policy_average, at_settings(rows, index, scaled), jnp.asarray(chances))
             law = weighted_laws(self.posterior, curve, weights)
             expected, variances = law.mean, law.variance
             draws = _draw(rng_key, expected, law.covariance)
         else:
-            grid = make_grid(self.posterior.mean.points, self.column.rows, index, scaled)
+            points, is_curve = self.posterior.mean.points, chances is None
+            grid = make_grid(points, self.column.rows, index, np.asarray(scaled)) if is_curve else None
             draws, expected = average_responses(
-                rng_key, self.posterior, self.likelihood, rows, index, jnp.asarray(scaled), weights, grid
+                rng_key, self.posterior, self.likelihood, rows, index, scaled, weights, grid, chances
             )
             variances = jnp.square(draws - expected)  # of one draw each; their mean over draws is unbiased
         return _joined(draws), np.asarray(expected), np.asarray(variances).mean((0, 1, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import jax
@@ -128,6 +128,7 @@ class EffectStudy:
             "likelihood": self.likelihood,
             "rows": self.options.rows,
             "derivative": self.options.derivative or None,
+            "policies": self.options.policies,
             "bootstrap": None if self.options.bootstrap else False,
             "how='random common cause'": self.further or None,
         }
@@ -165,6 +166,8 @@ def causal_effect(
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
+    policies: Mapping[str, Any] | None = None,
+    shift: float | None = None,
 ) -> CausalEffect: ...
 def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first overload
     rng_key: RngKey,
@@ -180,6 +183,8 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
+    policies: Mapping[str, Any] | None = None,
+    shift: float | None = None,
 ) -> CausalEffect | EffectsByGraph:
     r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
 
@@ -223,6 +228,16 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         bootstrap: Whether the uncertainty of the law of the covariates is included, by a Bayesian bootstrap.
         derivative: Whether to add the average derivative with respect to a treatment of numbers,
             `CausalEffect.average_derivative`.
+        policies: Policies by name, which decide the treatment of each row:
+
+            .. math:: \mathrm{E}[Y \mid do(\pi)] = \sum_i w_i \sum_t \pi_i(t)\, f(t, z_i).
+
+            The effect is computed under them and under "observed", the treatments as they are, in place of `at`. A
+            policy is a value of the treatment, or a function from a data frame of the treatment and the adjustment set
+            to a value for each row, (n,). By chance: a NumPyro distribution of a treatment of numbers, with
+            ``batch_shape`` () or (n,), or a mapping from levels to their chances, numbers or (n,); a function may
+            return these, too.
+        shift: A number to add to the treatment of each row, for a policy with the name "shift".
 
     Returns:
         The effect, or those under several graphs.
@@ -232,19 +247,23 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
             error holds.
         CausalError: If the columns of a fit are not an adjustment set.
         ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, a
-            derivative does not exist, or `rows`, `inference`, `likelihood`, `bootstrap` or `derivative` are given for
-            an effect without an adjustment set.
+            derivative does not exist, a policy gives treatments that are not finite or not known, or `rows`,
+            `inference`, `likelihood`, `bootstrap`, `derivative` or `policies` are given for an effect without an
+            adjustment set.
         TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
 
     Warns:
-        UserWarning: If fewer than 10 effective rows tell about a value of the treatment.
+        UserWarning: If fewer than 10 effective rows tell about a value of the treatment, or a policy gives treatments
+            that similar rows do not have to more than a tenth of the rows.
     """
     if num_draws is not None:
         count(num_draws, "num_draws")
     several = read_graphs(graph, treatment, outcome)
     known = as_causal_graph(graph) if several is None else several[0][0]
     question = EffectQuestion(known, treatment, outcome)
-    options = EffectOptions(at, rows, num_draws, bootstrap, derivative)
+    if shift is not None:
+        policies = {**(policies or {}), "shift": lambda table: table[treatment] + shift}
+    options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies)
     if isinstance(data, Fit):
         if several is not None or inference is not None or likelihood is not None:
             raise TypeError(

@@ -27,8 +27,12 @@ def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, op
     outcome, _ = question.read_outcome(table)
     points, schema = read_points(table[[question.treatment]], "data")
     column = TreatmentColumn(points, schema, 0)
-    values, labels = column.settings(options.at)
     mask = options.subgroup(column)
+    if options.policies is not None:
+        plan = options.read_policies(column, table)
+        values, labels = plan.expect(plan.values)[:, mask].mean(axis=1), plan.names
+    else:
+        values, labels = column.settings(options.at)
     weights = dataclasses.replace(options, bootstrap=True).weights(rng_key, (1, options.num_draws or NUM_DRAWS), mask)
     means = np.asarray(weights) @ outcome
     draws = np.repeat(means[..., None], len(values), axis=-1)

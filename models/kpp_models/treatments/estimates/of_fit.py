@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import xarray as xr
 
+from kpp.causal import CausalError
 from kpp.data.tables import Scales
 from kpp.foundation.wording import named
 from kpp.inference import Fit
@@ -28,6 +31,8 @@ _UNCERTAINTY = {
     True: "of hyperparameters, function and covariates (Bayesian bootstrap): the effect is that in the population",
     False: "of hyperparameters and function: the effect is that on these rows",
 }
+# A policy is warned about if fewer rows than this share get treatments that are common among similar rows.
+_MOST_ROWS = 0.9
 _CAUTION = (
     "where few rows have a value of the treatment, the effect tends to the one that all rows share; an interval is too "
     "narrow if the effect is largest there"
@@ -58,17 +63,30 @@ def effect_of_fit(
     The columns of the fit are the treatment and an adjustment set, standardized by `scales` if these are given.
     """
     column = TreatmentColumn.of_fit(fit, question.treatment, scales)
-    values, labels = column.settings(options.at)
     mask = options.subgroup(column)
+    whole = column.assignment(np.ones(len(mask), dtype=bool))
     regression = EffectRegression.of_fit(fit, column)
     shape = regression.posterior.batch_shape
     weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
     num_draws = -(-(options.num_draws or NUM_DRAWS) // math.prod(shape))
     weights = options.weights(weight_key, (*shape, num_draws), mask)
-    whole = column.assignment(np.ones(len(mask), dtype=bool))
-    group = whole if mask.all() else column.assignment(mask)
-    count = group.effective_rows(values)
-    draws, expected, of_function = regression.curves(draw_key, values, weights)
+    if options.policies is not None:
+        plan = options.read_policies(column, _table(question, column, scales))
+        values, labels = plan.expect(plan.values)[:, mask].mean(axis=1), plan.names
+        count = plan.expect(whole.is_common(plan.values))[:, mask].sum(axis=1)
+        shares = [f"{share:.0%} under {name!r}" for name, share in zip(labels, count / mask.sum(), strict=True)]
+        if min(count) < _MOST_ROWS * mask.sum():
+            warnings.warn(
+                "a policy leaves the data: the share of the rows whose treatment is common among similar rows is "
+                f"{', '.join(shares)}; in the other rows the effect is an extrapolation and rests on the prior",
+                stacklevel=3,
+            )
+        draws, expected, of_function = regression.curves(draw_key, plan.values, weights, plan.chances)
+    else:
+        values, labels = column.settings(options.at)
+        group = whole if mask.all() else column.assignment(mask)
+        count = group.effective_rows(values)
+        draws, expected, of_function = regression.curves(draw_key, values, weights)
     dataset = curve_dataset(draws, count, values, labels)
     parts = np.stack([of_function, expected.var((0, 1, 2))])
     dataset["variance_parts"] = xr.DataArray(parts, {"part": _PARTS}, ("part", "treatment"))
@@ -88,6 +106,15 @@ def effect_of_fit(
         dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)
     linear = len(column.levels) <= 2 and regression.mean_is_latent
     return CausalEffect(dataset, scale=_scale(fit, column, whole) if linear else None)
+
+
+def _table(question: EffectQuestion, column: TreatmentColumn, scales: Scales | None) -> pd.DataFrame:
+    """Return the rows of a fit as a policy reads them; raise CausalError if the treatment changes a covariate."""
+    changed = question.graph.descendants(question.treatment) & {*column.covariates}
+    if changed:
+        raise CausalError(f"`policies` need covariates that the treatment does not change, unlike {named(changed)}")
+    rows = column.rows if scales is None else column.rows * scales.scale + scales.center
+    return pd.DataFrame(column.schema.decode(rows)).astype(dict.fromkeys(column.schema.booleans, bool))
 
 
 def _scale(fit: Fit, column: TreatmentColumn, assignment: Assignment) -> tuple[float, float, float]:
