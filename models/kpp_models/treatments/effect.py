@@ -17,6 +17,7 @@ from numpyro import distributions as dist
 from kpp.foundation.validation import one_of, refuse_first
 from kpp.foundation.wording import named
 from kpp.typing import RngKey
+from kpp_models.treatments.treatment import setting_label
 
 # Fewer effective rows than this are warned about.
 _FEW_ROWS = 10
@@ -103,7 +104,8 @@ class CausalEffect:
         r"""Return draws of a comparison of a = E[Y | do(value)] with b = E[Y | do(reference)], (chain, draw).
 
         Args:
-            value: A value of the treatment, one of ``dataset["treatment"]``.
+            value: A value of the treatment, one of ``dataset["treatment"]``; a policy by its name, or a tuple of the
+                values of several treatments.
             reference: Another one.
             measure: "difference", a - b; "ratio", a / b, the risk ratio or rate ratio of outcomes that are not
                 negative; or "odds ratio", a (1 - b) / (b (1 - a)), for probabilities.
@@ -221,7 +223,7 @@ class CausalEffect:
         return dataclasses.replace(self, dataset=dataset, scale=scale)
 
     def _at(self, value: Any, argument: str) -> xr.DataArray:
-        known = self.dataset["treatment"].to_numpy()
+        known, value = self.dataset["treatment"].to_numpy(), setting_label(value)
         if value not in known:
             many = known.dtype.kind == "f" and len(known) > _FEW_VALUES
             values = f"{len(known)} values from {known[0]:.4g} to {known[-1]:.4g}" if many else named(known.tolist())
@@ -235,7 +237,7 @@ class CausalEffect:
 def curve_dataset(
     draws: Float[np.ndarray, "chain draw t"],
     effective_rows: Float[np.ndarray, " t"],
-    values: Float[np.ndarray, " t"],
+    values: Float[np.ndarray, "t *c"],
     labels: list[Any],
 ) -> xr.Dataset:
     """Return the draws of a curve and the effective rows at its values of the treatment; see `CausalEffect`.
@@ -252,7 +254,7 @@ def curve_dataset(
         )
     return xr.Dataset(
         {"effect": (("chain", "draw", "treatment"), draws), "effective_rows": ("treatment", effective_rows)},
-        coords={"treatment": labels, "treatment_code": ("treatment", values)},
+        coords={"treatment": labels, "treatment_code": (("treatment", "column")[: values.ndim], values)},
     )
 
 

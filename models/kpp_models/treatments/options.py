@@ -35,10 +35,10 @@ class EffectOptions:
 
     def read_policies(self, column: TreatmentColumn, table: pd.DataFrame) -> Policies:
         """Return the policies, after "observed", for rows with the treatment and the adjustment set."""
-        if not isinstance(self.policies, Mapping) or OBSERVED in self.policies or self.at is not None:
+        assert self.policies is not None
+        if OBSERVED in self.policies or self.at is not None:
             raise ValueError(
-                f"`policies` must be a mapping from names other than {OBSERVED!r}, and `at` be left out beside it (a "
-                f"value of the treatment is a policy, too), got {self.policies!r}"
+                f"`policies` must be without {OBSERVED!r} and `at`; a value of the treatment is a policy, too"
             )
         return Policies.read({OBSERVED: lambda rows: rows[column.name], **self.policies}, column, table)
 
@@ -47,16 +47,16 @@ class EffectOptions:
         treatment = column.treatment
         if isinstance(self.rows, str):
             values, group = np.unique(treatment), one_of(self.rows, "rows", ("treated", "untreated"))
-            if len(values) != 2 or column.levels:
+            if len(values) != 2 or column.levels or treatment.ndim > 1:
                 raise ValueError(
                     f"`rows` must be a mask where the treatment is not a column of two numbers or of booleans, got "
                     f"{group!r} for {column.name!r} with {len(column.levels) or len(values)} values"
                 )
             return treatment == values[int(group == "treated")]
         mask = np.ones(len(treatment), dtype=bool) if self.rows is None else np.asarray(self.rows)
-        if mask.dtype != bool or mask.shape != treatment.shape or not mask.any():
+        if mask.dtype != bool or mask.shape != treatment.shape[:1] or not mask.any():
             raise ValueError(
-                f"`rows` must be booleans of shape {treatment.shape}, at least one of them True, got dtype "
+                f"`rows` must be booleans of shape {treatment.shape[:1]}, at least one of them True, got dtype "
                 f"{mask.dtype} and shape {mask.shape}"
             )
         return mask

@@ -30,11 +30,7 @@ class Policies:
 
     @classmethod
     def read(cls, policies: Mapping[str, Any], column: TreatmentColumn, table: pd.DataFrame) -> Policies:
-        """Read policies by name for the rows of a table; see `kpp_models.causal_effect`.
-
-        Raises ValueError if a policy gives treatments that are not finite or not known, or of another shape, or chances
-        that do not sum to 1.
-        """
+        """Read policies by name for the rows of a table, or raise ValueError; see `kpp_models.causal_effect`."""
         parts = [_read_policy(policy, f"`policies[{name!r}]`", column, table) for name, policy in policies.items()]
         stops = np.cumsum([len(values) for values, _ in parts])
         chances = np.zeros((len(parts), stops[-1], len(table)))
@@ -68,7 +64,8 @@ def _read_policy(
                 f"{argument} may be a distribution of shape () or ({size},) for a treatment of numbers, got the shape "
                 f"{given.shape()} for {column.name!r}; the levels of a treatment have chances: {{level: chance, ...}}"
             )
-        values = _codes(np.asarray(given.icdf(ndtr(_NODES)[:, None])), argument, column)
+        nodes = [np.broadcast_to(np.asarray(given.icdf(level)), size) for level in ndtr(_NODES)]
+        values = _codes(np.stack(nodes), argument, column)
         chances = np.tile(_SHARES[:, None] / _SHARES.sum(), size)
     elif isinstance(given, Mapping | pd.DataFrame):
         values = _codes(np.asarray(list(given), dtype=object)[:, None], argument, column)
@@ -92,12 +89,16 @@ def _of_rows(given: Any, argument: str, size: int) -> np.ndarray:
 
 def _codes(values: np.ndarray, argument: str, column: TreatmentColumn) -> np.ndarray:
     """Return treatments as numbers or codes; raise ValueError if they are not finite or not known."""
-    known = column.levels or np.unique(column.treatment).tolist()
-    strange = [value for value in values.ravel().tolist() if value not in known]
-    if column.is_number and pd.api.types.is_numeric_dtype(values):
-        strange = values[~np.isfinite(values)].tolist()
+    flat, known = values.ravel().tolist(), column.levels or np.unique(column.treatment)
+    if column.levels:
+        codes = np.array([column.levels.index(value) if value in column.levels else np.nan for value in flat])
+    else:
+        codes = np.asarray(pd.to_numeric(flat, errors="coerce"), dtype=float)
+    if not column.levels and not column.is_number:
+        nearest = known[abs(codes[:, None] - known).argmin(axis=1)]  # standardized rows have rounding errors
+        codes = np.where(np.isclose(codes, nearest), nearest, np.nan)
+    strange = sorted({str(value) for value, code in zip(flat, codes, strict=True) if not np.isfinite(code)})
     if strange:
-        needed = "finite numbers" if column.is_number else f"values that rows have, {known},"
-        raise ValueError(f"{argument} must give {needed} as treatments, got {named(sorted({*map(str, strange)}))}")
-    codes = [known.index(value) for value in values.ravel().tolist()] if column.levels else values
-    return np.reshape(np.asarray(codes, dtype=float), values.shape)
+        needed = "finite numbers" if column.is_number else f"values that rows have, {list(known)},"
+        raise ValueError(f"{argument} must give {needed} as treatments, got {named(strange)}")
+    return codes.reshape(values.shape)

@@ -95,9 +95,10 @@ class EffectStudy:
 
     def _adjusted(self, rng_key: RngKey, covariates: tuple[str, ...]) -> CausalEffect:
         fit_key, effect_key = jax.random.split(rng_key)
-        features = self.table[[self.question.treatment, *covariates, *self.further]]
-        found = fit_outcome(fit_key, features, *self._outcome(), self.inference, (GPRegression, GeneralizedGP))
-        effect = effect_of_fit(effect_key, found.fit, self.question, self.options, scales=found.scales)
+        treatments = self.question.treatments
+        features, models = self.table[[*treatments, *covariates, *self.further]], (GPRegression, GeneralizedGP)
+        found = fit_outcome(fit_key, features, *self._outcome(), self.inference, models, len(treatments))
+        effect = effect_of_fit(effect_key, found.fit, self.question, self.options, found=found)
         return effect.rescaled(found.center, found.width)
 
     def changed(self, rng_key: RngKey, how: str) -> EffectStudy:
@@ -114,9 +115,9 @@ class EffectStudy:
             if isinstance(self.inference, MAP):
                 warnings.warn(_NO_PLACEBO, UserWarning, stacklevel=4)
             order = np.asarray(jax.random.permutation(rng_key, num_rows))
-            column = self.table[self.question.treatment]  # `to_numpy` would lose the type of a category
-            shuffled = column.iloc[order].set_axis(self.table.index)
-            return dataclasses.replace(self, table=self.table.assign(**{self.question.treatment: shuffled}))
+            columns = self.table[[*self.question.treatments]]  # `to_numpy` would lose the type of a category
+            shuffled = columns.iloc[order].set_axis(self.table.index)
+            return dataclasses.replace(self, table=self.table.assign(**shuffled))
         numbers = np.asarray(jax.random.normal(rng_key, (num_rows,)))
         table = self.table.assign(**{_RANDOM: numbers})
         return dataclasses.replace(self, table=table, further=(*self.further, _RANDOM))
@@ -129,6 +130,7 @@ class EffectStudy:
             "rows": self.options.rows,
             "derivative": self.options.derivative or None,
             "policies": self.options.policies,
+            "several treatments": self.question.treatments[1:] or None,
             "bootstrap": None if self.options.bootstrap else False,
             "how='random common cause'": self.further or None,
         }
@@ -157,7 +159,7 @@ def causal_effect(
     data: object,
     graph: Any,
     *,
-    treatment: str,
+    treatment: str | Sequence[str],
     outcome: str,
     at: Sequence[Any] | None = None,
     rows: Any = None,
@@ -174,7 +176,7 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     data: object,
     graph: Any,
     *,
-    treatment: str,
+    treatment: str | Sequence[str],
     outcome: str,
     at: Sequence[Any] | None = None,
     rows: Any = None,
@@ -213,7 +215,8 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
             are the treatment and an adjustment set.
         graph: The causal graph; see `kpp.causal.as_graph`. Or a list of graphs, or a `kpp.causal.CPDAG`, for the effect
             under each one.
-        treatment: The treatment, a column: numbers, booleans or categories.
+        treatment: The treatment, a column: numbers, booleans or categories. Or c columns, for the effect of setting all
+            of them; `at` then holds settings (c values each), and `CausalEffect.contrast` takes them.
         outcome: The outcome, a column of numbers or booleans.
         at: Values of the treatment. By default all levels of a category, both values of a treatment of two numbers, or
             20 values of other numbers between the quantiles of 5 and 95 percent.
@@ -258,11 +261,20 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     """
     if num_draws is not None:
         count(num_draws, "num_draws")
+    if shift is not None:
+        if policies is not None and "shift" in policies:
+            raise ValueError("`shift` must be left out: 'shift' already has a policy")
+        policies = {"shift": lambda rows: rows[treatment] + shift, **(policies or {})}
+    if not isinstance(treatment, str):
+        treatment, several = tuple(treatment), isinstance(graph, list | tuple | CPDAG)
+        if len({*treatment}) < max(2, len(treatment)) or several or policies is not None:
+            raise ValueError(
+                "`treatment` must be one name, or at least two different names, of which there are effects under one "
+                f"graph and without policies, got {treatment!r}"
+            )
     several = read_graphs(graph, treatment, outcome)
     known = as_causal_graph(graph) if several is None else several[0][0]
     question = EffectQuestion(known, treatment, outcome)
-    if shift is not None:
-        policies = {**(policies or {}), "shift": lambda table: table[treatment] + shift}
     options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies)
     if isinstance(data, Fit):
         if several is not None or inference is not None or likelihood is not None:

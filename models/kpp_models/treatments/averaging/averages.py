@@ -39,4 +39,5 @@ def policy_average(
     points: Float[Array, "l n d"], chances: Float[Array, "q l n"], weights: Float[Array, " n"]
 ) -> Average:
     """Return the averages over rows under q policies, which give l treatments to each row by chance."""
-    return Average(points.reshape(-1, points.shape[-1]), (chances * weights).reshape(len(chances), -1))
+    loads = chances * weights[None, None]
+    return Average(points.reshape(-1, points.shape[-1]), loads.reshape(len(chances), -1))

@@ -25,8 +25,8 @@ def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, op
     options say: nothing else is uncertain. All rows tell about each value.
     """
     outcome, _ = question.read_outcome(table)
-    points, schema = read_points(table[[question.treatment]], "data")
-    column = TreatmentColumn(points, schema, 0)
+    points, schema = read_points(table[[*question.treatments]], "data")
+    column = TreatmentColumn(points, schema, 0 if isinstance(question.treatment, str) else np.arange(points.shape[1]))
     mask = options.subgroup(column)
     if options.policies is not None:
         plan = options.read_policies(column, table)
@@ -41,7 +41,7 @@ def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, op
         dataset["average_derivative"] = ("chain", "draw"), np.zeros_like(means)
     dataset.attrs = {
         "graph": str(question.graph),
-        "treatment_name": question.treatment,
+        "treatment_name": column.name,
         "outcome": question.outcome,
         "bootstrap": 1,
         "rows": int(mask.sum()),
