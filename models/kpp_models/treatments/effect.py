@@ -55,8 +55,8 @@ class CausalEffect:
     * ``effective_rows``: the effective number of rows at each value of the treatment, (treatment,); see
       `kpp_models.effective_rows`. The effect at a value with few of them rests on the prior. For an effect without
       an adjustment set they are the rows near the value, whatever their other columns. Under a policy they are the
-      rows whose treatment under the policy is common among similar rows: its probability is at least 5 %, or, of a
-      number, its residual lies between the quantiles of 1 and 99 % of all residuals of a linear regression.
+      rows whose treatment is common among similar rows: with a probability of at least 5 %, or, of a number, a residual
+      of a linear regression between the quantiles of 1 and 99 %.
 
     Its attributes record the graph, the treatment, the outcome, the adjustment, the ``estimand`` (the expression of the
     effect in the law of the table) and the ``method`` of its estimate. With an adjustment set, ``uncertainty`` says

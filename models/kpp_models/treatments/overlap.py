@@ -12,8 +12,7 @@ from kpp.data.tables import Schema
 
 #: A probability or density below this is taken as this, so that one row never has an infinite weight.
 _LEAST = 1e-6
-# A treatment is common among similar rows if its probability is at least this, or, of numbers, its residual lies
-# between these quantiles of all residuals.
+# Common treatments have at least this probability, or, of numbers, residuals between these quantiles of residuals.
 _COMMON, _CENTRAL = 0.05, (0.01, 0.99)
 
 

@@ -81,8 +81,7 @@ def _of_rows(given: Any, argument: str, size: int) -> np.ndarray:
     """Return something for each row, possibly the same for all; raise ValueError for another shape."""
     if np.shape(given) not in ((), (size,)):
         raise ValueError(
-            f"{argument} must give one treatment or one for each row, shape ({size},), got shape {np.shape(given)}; "
-            "by chance it gives a NumPyro distribution, or {level: chance, ...}"
+            f"{argument} must give one treatment or one for each row, shape ({size},), got shape {np.shape(given)}"
         )
     return np.broadcast_to(np.asarray(given), size)
 
