@@ -235,12 +235,12 @@ SIMULATIONS["effect_policies"] = Simulation(
     "z is standard normal. A dose 0.7 z + N(0, 1), and sin t + t z / 2 with noise of 0.5; and " + LOW_OR_HIGH.law,
     ROWS,
     measure_policies,
-    data_sets=60,
+    data_sets=50,
 )
 SIMULATIONS["effect_two_treatments"] = Simulation(
     "two treatments at once",
     "t has two levels with log-odds z, s is (z + t) / 2 + N(0, 1), and y is t + sin s + t s / 2 + z with noise of 0.5.",
     ROWS,
     measure_two_treatments,
-    data_sets=60,
+    data_sets=50,
 )

@@ -64,8 +64,7 @@ def _read_policy(
                 f"{argument} may be a distribution of shape () or ({size},) for a treatment of numbers, got the shape "
                 f"{given.shape()} for {column.name!r}; the levels of a treatment have chances: {{level: chance, ...}}"
             )
-        nodes = [np.broadcast_to(np.asarray(given.icdf(level)), size) for level in ndtr(_NODES)]
-        values = _codes(np.stack(nodes), argument, column)
+        values = _codes(np.stack([np.broadcast_to(given.icdf(u), size) for u in ndtr(_NODES)]), argument, column)
         chances = np.tile(_SHARES[:, None] / _SHARES.sum(), size)
     elif isinstance(given, Mapping | pd.DataFrame):
         values = _codes(np.asarray(list(given), dtype=object)[:, None], argument, column)

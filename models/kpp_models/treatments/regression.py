@@ -62,7 +62,7 @@ class EffectRegression:
         rng_key: RngKey,
         values: Float[np.ndarray, "t *n"],
         weights: jax.Array,
-        chances: Float[np.ndarray, "q t n"] | None = None,
+        chances: Float[Array, "q t n"] | None = None,
     ) -> tuple[Float[np.ndarray, "c sb q"], Float[np.ndarray, "c s b q"], Float[np.ndarray, " q"]]:
         """Return draws of the curve, its expectations given the hyperparameters and weights, and the other variance.
 
@@ -70,9 +70,9 @@ class EffectRegression:
         """
         rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, jnp.asarray(self.column.scaled(values))
         if self.likelihood is None or mean_is_latent(self.likelihood):
-            curve = eqx.Partial(PartialDependence, rows, index, scaled)
+            curve: Any = eqx.Partial(PartialDependence, rows, index, scaled)
             if chances is not None:
-                curve = eqx.Partial(policy_average, at_settings(rows, index, scaled), jnp.asarray(chances))
+                curve = eqx.Partial(policy_average, at_settings(rows, index, scaled), chances)
             law = weighted_laws(self.posterior, curve, weights)
             expected, variances = law.mean, law.variance
             draws = _draw(rng_key, expected, law.covariance)

@@ -265,16 +265,16 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         if policies is not None and "shift" in policies:
             raise ValueError("`shift` must be left out: 'shift' already has a policy")
         policies = {"shift": lambda rows: rows[treatment] + shift, **(policies or {})}
-    if not isinstance(treatment, str):
-        treatment, several = tuple(treatment), isinstance(graph, list | tuple | CPDAG)
-        if len({*treatment}) < max(2, len(treatment)) or several or policies is not None:
-            raise ValueError(
-                "`treatment` must be one name, or at least two different names, of which there are effects under one "
-                f"graph and without policies, got {treatment!r}"
-            )
-    several = read_graphs(graph, treatment, outcome)
+    asked: Any = treatment if isinstance(treatment, str) else tuple(treatment)
+    is_plain = policies is None and not isinstance(graph, list | tuple | CPDAG)
+    if not isinstance(asked, str) and not (is_plain and len({*asked}) == len(asked) > 1):
+        raise ValueError(
+            "`treatment` must be one name, or at least two different names, of which there are effects under one "
+            f"graph and without policies, got {asked!r}"
+        )
+    several = read_graphs(graph, asked, outcome)
     known = as_causal_graph(graph) if several is None else several[0][0]
-    question = EffectQuestion(known, treatment, outcome)
+    question = EffectQuestion(known, asked, outcome)
     options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies)
     if isinstance(data, Fit):
         if several is not None or inference is not None or likelihood is not None:
@@ -294,4 +294,4 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     if several is None:
         return study.run(rng_key)
     graphs, counts = several
-    return EffectsByGraph(tuple(study.run_by_graph(rng_key, graphs)), tuple(graphs), counts, treatment)
+    return EffectsByGraph(tuple(study.run_by_graph(rng_key, graphs)), tuple(graphs), counts, asked)

@@ -79,7 +79,7 @@ def effect_of_fit(
                 f"{', '.join(shares)}; in the other rows the effect is an extrapolation and rests on the prior",
                 stacklevel=3,
             )
-        draws, expected, of_function = regression.curves(draw_key, plan.values, weights, plan.chances)
+        draws, expected, of_function = regression.curves(draw_key, plan.values, weights, jnp.asarray(plan.chances))
     else:
         values, labels = column.settings(options.at)
         count = column.effective_rows(values, mask)
