@@ -17,6 +17,7 @@ from numpyro import distributions as dist
 from kpp.foundation.validation import one_of, refuse_first
 from kpp.foundation.wording import named
 from kpp.typing import RngKey
+from kpp_models.treatments.treatment import setting_label
 
 # Fewer effective rows than this are warned about.
 _FEW_ROWS = 10
@@ -40,7 +41,7 @@ class Study(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class CausalEffect:
-    r"""The expected outcome after an intervention, E[Y | do(t)], for some values t of a treatment.
+    r"""The expected outcome after an intervention, E[Y | do(t)], for some values t of a treatment, or policies.
 
     The dataset holds
 
@@ -53,7 +54,9 @@ class CausalEffect:
     * ``average_derivative``: draws of the average derivative, (chain, draw), if asked for.
     * ``effective_rows``: the effective number of rows at each value of the treatment, (treatment,); see
       `kpp_models.effective_rows`. The effect at a value with few of them rests on the prior. For an effect without
-      an adjustment set they are the rows near the value, whatever their other columns.
+      an adjustment set they are the rows near the value, whatever their other columns. Under a policy they are the
+      rows whose treatment is common among similar rows: with a probability of at least 5 %, or, of a number, a residual
+      of a linear regression between the quantiles of 1 and 99 %.
 
     Its attributes record the graph, the treatment, the outcome, the adjustment, the ``estimand`` (the expression of the
     effect in the law of the table) and the ``method`` of its estimate. With an adjustment set, ``uncertainty`` says
@@ -101,7 +104,8 @@ class CausalEffect:
         r"""Return draws of a comparison of a = E[Y | do(value)] with b = E[Y | do(reference)], (chain, draw).
 
         Args:
-            value: A value of the treatment, one of ``dataset["treatment"]``.
+            value: A value of the treatment, one of ``dataset["treatment"]``; a policy by its name, or a tuple of the
+                values of several treatments.
             reference: Another one.
             measure: "difference", a - b; "ratio", a / b, the risk ratio or rate ratio of outcomes that are not
                 negative; or "odds ratio", a (1 - b) / (b (1 - a)), for probabilities.
@@ -219,7 +223,7 @@ class CausalEffect:
         return dataclasses.replace(self, dataset=dataset, scale=scale)
 
     def _at(self, value: Any, argument: str) -> xr.DataArray:
-        known = self.dataset["treatment"].to_numpy()
+        known, value = self.dataset["treatment"].to_numpy(), setting_label(value)
         if value not in known:
             many = known.dtype.kind == "f" and len(known) > _FEW_VALUES
             values = f"{len(known)} values from {known[0]:.4g} to {known[-1]:.4g}" if many else named(known.tolist())
@@ -233,7 +237,7 @@ class CausalEffect:
 def curve_dataset(
     draws: Float[np.ndarray, "chain draw t"],
     effective_rows: Float[np.ndarray, " t"],
-    values: Float[np.ndarray, " t"],
+    values: Float[np.ndarray, "t *c"],
     labels: list[Any],
 ) -> xr.Dataset:
     """Return the draws of a curve and the effective rows at its values of the treatment; see `CausalEffect`.
@@ -250,7 +254,7 @@ def curve_dataset(
         )
     return xr.Dataset(
         {"effect": (("chain", "draw", "treatment"), draws), "effective_rows": ("treatment", effective_rows)},
-        coords={"treatment": labels, "treatment_code": ("treatment", values)},
+        coords={"treatment": labels, "treatment_code": (("treatment", "column")[: values.ndim], values)},
     )
 
 

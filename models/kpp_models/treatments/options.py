@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool
 
 from kpp.foundation.validation import one_of
 from kpp.typing import RngKey
+from kpp_models.treatments.policies import Policies
 from kpp_models.treatments.treatment import TreatmentColumn
 
 NUM_DRAWS = 1000
+#: The name of the policy that changes nothing.
+OBSERVED = "observed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,22 +31,32 @@ class EffectOptions:
     num_draws: int | None = None  # the least number; None for the default of the method
     bootstrap: bool = True  # whether the law of the covariates is uncertain
     derivative: bool = False
+    policies: Mapping[str, Any] | None = None  # by name: which treatment each row gets
+
+    def read_policies(self, column: TreatmentColumn, table: pd.DataFrame) -> Policies:
+        """Return the policies, after "observed", for rows with the treatment and the adjustment set."""
+        assert self.policies is not None
+        if OBSERVED in self.policies or self.at is not None:
+            raise ValueError(
+                f"`policies` must be without {OBSERVED!r} and `at`; a value of the treatment is a policy, too"
+            )
+        return Policies.read({OBSERVED: lambda rows: rows[column.name], **self.policies}, column, table)
 
     def subgroup(self, column: TreatmentColumn) -> Bool[np.ndarray, " n"]:
         """Return the mask of the subgroup, (n,), or raise ValueError if `rows` says not which rows it has."""
         treatment = column.treatment
         if isinstance(self.rows, str):
             values, group = np.unique(treatment), one_of(self.rows, "rows", ("treated", "untreated"))
-            if len(values) != 2 or column.levels:
+            if len(values) != 2 or column.levels or treatment.ndim > 1:
                 raise ValueError(
                     f"`rows` must be a mask where the treatment is not a column of two numbers or of booleans, got "
                     f"{group!r} for {column.name!r} with {len(column.levels) or len(values)} values"
                 )
             return treatment == values[int(group == "treated")]
         mask = np.ones(len(treatment), dtype=bool) if self.rows is None else np.asarray(self.rows)
-        if mask.dtype != bool or mask.shape != treatment.shape or not mask.any():
+        if mask.dtype != bool or mask.shape != treatment.shape[:1] or not mask.any():
             raise ValueError(
-                f"`rows` must be booleans of shape {treatment.shape}, at least one of them True, got dtype "
+                f"`rows` must be booleans of shape {treatment.shape[:1]}, at least one of them True, got dtype "
                 f"{mask.dtype} and shape {mask.shape}"
             )
         return mask

@@ -6,12 +6,14 @@ import dataclasses
 import functools
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from kpp.data.tables import Schema
 
 #: A probability or density below this is taken as this, so that one row never has an infinite weight.
 _LEAST = 1e-6
+# Common treatments have at least this probability, or, of numbers, residuals between these quantiles of residuals.
+_COMMON, _CENTRAL = 0.05, (0.01, 0.99)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +52,23 @@ class Assignment:
         """The standard deviation of the treatment around its linear regression on the covariates."""
         return float(np.std(self.treatment - self.fitted))
 
-    def effective_rows(self, values: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-        """Return the effective sample size at each value of the treatment; see `effective_rows`."""
-        weights = self._number_weights(values) if self.is_number else self._category_weights(values)
-        total, squares = weights.sum(axis=1), (weights**2).sum(axis=1)
-        return np.where(squares > 0.0, total**2 / np.where(squares > 0.0, squares, 1.0), 0.0)  # Kish 1965
+    def weights(self, values: Float[np.ndarray, " t"]) -> Float[np.ndarray, "t n"]:
+        """Return the inverse-probability weights of the rows at each value of the treatment; see `effective_rows`."""
+        if self.is_number:
+            return self._number_weights(values)
+        return (self.treatment[None] == values[:, None]) / np.maximum(self.propensities(values), _LEAST)
 
-    def _category_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
+    def is_common(self, values: Float[np.ndarray, "l n"]) -> Bool[np.ndarray, "l n"]:
+        """Return whether rows that are similar to a row have a treatment, for l treatments of each row."""
+        if self.is_number:
+            low, high = np.quantile(self.treatment - self.fitted, _CENTRAL)
+            return (values - self.fitted >= low) & (values - self.fitted <= high)
+        different, places = np.unique(values, return_inverse=True)
+        chances = np.take_along_axis(self.propensities(different), places.reshape(values.shape), axis=0)
+        return chances >= _COMMON
+
+    def propensities(self, values: Float[np.ndarray, " t"]) -> Float[np.ndarray, "t n"]:
+        """Return the probabilities of levels of the treatment given the covariates, by a logistic regression."""
         from sklearn.linear_model import LogisticRegression
 
         shares = np.array([np.mean(self.treatment == value) for value in values])
@@ -66,13 +78,19 @@ class Assignment:
             found = dict(zip(model.classes_, model.predict_proba(self.design).T, strict=True))
             nothing = np.zeros(len(self.treatment))
             chances = np.stack([found.get(str(value), nothing) for value in values])
-        return (self.treatment[None] == values[:, None]) / np.maximum(chances, _LEAST)
+        return chances
 
     def _number_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
         bandwidth = 1.06 * self.treatment.std() * len(self.treatment) ** -0.2  # Silverman 1986, equation 3.28
         near = np.exp(-0.5 * ((self.treatment[None] - values[:, None]) / bandwidth) ** 2)
         density = np.exp(-0.5 * ((values[:, None] - self.fitted[None]) / self.residual_scale) ** 2)
         return near / np.maximum(density, _LEAST)
+
+
+def effective_size(weights: Float[np.ndarray, "t n"]) -> Float[np.ndarray, " t"]:
+    """Return the effective sample size of weights, 0 if all are 0."""
+    total, squares = weights.sum(axis=1), (weights**2).sum(axis=1)
+    return np.where(squares > 0.0, total**2 / np.where(squares > 0.0, squares, 1.0), 0.0)  # Kish 1965
 
 
 def effective_rows(
@@ -100,4 +118,4 @@ def effective_rows(
     Returns:
         The effective numbers of rows, (t,); 0 for a value that no row has.
     """
-    return Assignment(treatment, covariates, schema, is_number).effective_rows(values)
+    return effective_size(Assignment(treatment, covariates, schema, is_number).weights(values))

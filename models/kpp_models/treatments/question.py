@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,11 +18,16 @@ from kpp.foundation.wording import named
 
 @dataclasses.dataclass(frozen=True)
 class EffectQuestion:
-    """The effect of a treatment on an outcome, nodes of a graph."""
+    """The effect of a treatment, or of several at once, on an outcome, nodes of a graph."""
 
     graph: CausalDAG
-    treatment: str
+    treatment: Any  # a name, or a tuple of names
     outcome: str
+
+    @property
+    def treatments(self) -> tuple[str, ...]:
+        """The names of all treatments."""
+        return (self.treatment,) if isinstance(self.treatment, str) else self.treatment
 
     def find_covariates(self, columns: Sequence[str]) -> tuple[str, ...] | None:
         """Return an adjustment set among the columns of a table, or None if the effect is identified otherwise only.
@@ -63,7 +69,8 @@ class EffectQuestion:
 
     def adjusted(self, covariates: Sequence[str]) -> str:
         """Return the expression of the effect by an adjustment set, as text."""
-        left, condition = f"P({self.outcome} | do({self.treatment}))", ", ".join([self.treatment, *covariates])
+        treatments = ", ".join(self.treatments)
+        left, condition = f"P({self.outcome} | do({treatments}))", ", ".join([treatments, *covariates])
         law = f"P({self.outcome} | {condition})"
         if not covariates:
             return f"{left} = {law}"

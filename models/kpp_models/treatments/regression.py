@@ -21,9 +21,9 @@ from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.averages import weighted_laws
+from kpp_models.treatments.averaging.averages import policy_average, weighted_laws
 from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
-from kpp_models.treatments.averaging.joint_draws import make_grid, root
+from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
 from kpp_models.treatments.averaging.mean_response import mean_is_latent
 from kpp_models.treatments.averaging.responses import average_responses
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
@@ -58,19 +58,29 @@ class EffectRegression:
         return mean_is_latent(self.likelihood)
 
     def curves(
-        self, rng_key: RngKey, values: Float[np.ndarray, " t"], weights: jax.Array
-    ) -> tuple[Float[np.ndarray, "c sb t"], Float[np.ndarray, "c s b t"], Float[np.ndarray, " t"]]:
-        """Return draws of the curve, its expectations given the hyperparameters and weights, and the other variance."""
-        rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, self.column.scaled(values)
+        self,
+        rng_key: RngKey,
+        values: Float[np.ndarray, "t *n"],
+        weights: jax.Array,
+        chances: Float[Array, "q t n"] | None = None,
+    ) -> tuple[Float[np.ndarray, "c sb q"], Float[np.ndarray, "c s b q"], Float[np.ndarray, " q"]]:
+        """Return draws of the curve, its expectations given the hyperparameters and weights, and the other variance.
+
+        With chances the values are t treatments of each row, and the curve has a value for each of q policies.
+        """
+        rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, jnp.asarray(self.column.scaled(values))
         if self.likelihood is None or mean_is_latent(self.likelihood):
-            curve = eqx.Partial(PartialDependence, rows, index, jnp.asarray(scaled))
+            curve: Any = eqx.Partial(PartialDependence, rows, index, scaled)
+            if chances is not None:
+                curve = eqx.Partial(policy_average, at_settings(rows, index, scaled), chances)
             law = weighted_laws(self.posterior, curve, weights)
             expected, variances = law.mean, law.variance
             draws = _draw(rng_key, expected, law.covariance)
         else:
-            grid = make_grid(self.posterior.mean.points, self.column.rows, index, scaled)
+            points, is_curve = self.posterior.mean.points, chances is None and np.ndim(index) == 0
+            grid = make_grid(points, self.column.rows, index, np.asarray(scaled)) if is_curve else None
             draws, expected = average_responses(
-                rng_key, self.posterior, self.likelihood, rows, index, jnp.asarray(scaled), weights, grid
+                rng_key, self.posterior, self.likelihood, rows, index, scaled, weights, grid, chances
             )
             variances = jnp.square(draws - expected)  # of one draw each; their mean over draws is unbiased
         return _joined(draws), np.asarray(expected), np.asarray(variances).mean((0, 1, 2))
@@ -136,12 +146,13 @@ def _draw(rng_key: RngKey, means: jax.Array, covariances: jax.Array) -> jax.Arra
 
 
 class OutcomeFit(NamedTuple):
-    """A fit to standardized columns, the scales of the columns, and the center and width of the outcome."""
+    """A fit to features that were standardized, their scales, and the center and width of the outcome."""
 
     fit: Fit
     scales: Scales
     center: float
     width: float
+    features: pd.DataFrame
 
 
 def fit_outcome(
@@ -151,10 +162,11 @@ def fit_outcome(
     likelihood: AbstractPointwiseLikelihood | None,
     inference: AbstractInference | None,
     models: tuple[Callable[..., Any], Callable[..., Any]],
+    num_treatments: int = 1,
 ) -> OutcomeFit:
     """Fit a Gaussian process to an outcome.
 
-    The feature whose effect is of interest is the first. The outcome is standardized here if its mean is the latent
+    The features whose effect is of interest are the first. The outcome is standardized here if its mean is the latent
     value; without a likelihood it has Gaussian noise. The default inference is `kpp.Laplace` with 250 draws. The models
     are those of numbers with Gaussian noise and of other likelihoods, `kpp_models.GPRegression` and
     `kpp_models.GeneralizedGP`. Raises ValueError if a column is invalid, or the first one is constant.
@@ -162,36 +174,37 @@ def fit_outcome(
     scaled, scales = standardize(features, "data")
     refuse_constant(scaled.iloc[:, 0], scales.schema.feature_names[0])
     center, width = (outcome.mean(), outcome.std()) if mean_is_latent(likelihood) else (0.0, 1.0)
-    model = _model(scales.schema, likelihood, *models)
+    model = _model(scales.schema, num_treatments, likelihood, *models)
     inference = Laplace(num_samples=250, progress=False) if inference is None else inference
     fit = model.fit(rng_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
-    return OutcomeFit(fit, scales, float(center), float(width))
+    return OutcomeFit(fit, scales, float(center), float(width), features)
 
 
 def _model(
     schema: Schema,
+    num_treatments: int,
     likelihood: AbstractPointwiseLikelihood | None,
     gaussian: Callable[..., Any],
     general: Callable[..., Any],
 ) -> Any:
     """Return the model of a standardized outcome of numbers with noise, or of an outcome of a likelihood."""
     if likelihood is None:
-        return gaussian(_kernel(schema, 1.0), noise_variance=_NOISE_PRIOR)
+        return gaussian(_kernel(schema, num_treatments, 1.0), noise_variance=_NOISE_PRIOR)
     variance, mean = (1.0, 0.0) if mean_is_latent(likelihood) else _LATENT_PRIOR
-    return general(_kernel(schema, variance), likelihood, mean=mean)
+    return general(_kernel(schema, num_treatments, variance), likelihood, mean=mean)
 
 
-def _kernel(schema: Schema, variance: float) -> AbstractKernel:
-    """Return a kernel of all columns, plus one of the treatment, plus a linear one of the numbers.
+def _kernel(schema: Schema, num_treatments: int, variance: float) -> AbstractKernel:
+    """Return a kernel of all columns, plus one of the treatments, plus a linear one of the numbers.
 
     The second is an effect that all rows share. Without it the effect in rows without overlap would tend to 0. The
     third keeps apart the slopes of columns that are correlated.
     """
     # A sum of three kernels, each with a variance of its own, so that data may do without any of them.
     joint = default_kernel(schema, variance=variance)
-    if schema.num_features == 1:
+    if schema.num_features == num_treatments:
         return joint
-    both = joint + default_kernel(schema.select(schema.feature_names[:1]), variance=variance)
+    both = joint + default_kernel(schema.select(schema.feature_names[:num_treatments]), variance=variance)
     numbers = tuple(name for name in schema.feature_names if name not in schema.categories)
     if not numbers:
         return both

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import jax
@@ -95,9 +95,10 @@ class EffectStudy:
 
     def _adjusted(self, rng_key: RngKey, covariates: tuple[str, ...]) -> CausalEffect:
         fit_key, effect_key = jax.random.split(rng_key)
-        features = self.table[[self.question.treatment, *covariates, *self.further]]
-        found = fit_outcome(fit_key, features, *self._outcome(), self.inference, (GPRegression, GeneralizedGP))
-        effect = effect_of_fit(effect_key, found.fit, self.question, self.options, scales=found.scales)
+        treatments = self.question.treatments
+        features, models = self.table[[*treatments, *covariates, *self.further]], (GPRegression, GeneralizedGP)
+        found = fit_outcome(fit_key, features, *self._outcome(), self.inference, models, len(treatments))
+        effect = effect_of_fit(effect_key, found.fit, self.question, self.options, found=found)
         return effect.rescaled(found.center, found.width)
 
     def changed(self, rng_key: RngKey, how: str) -> EffectStudy:
@@ -114,9 +115,9 @@ class EffectStudy:
             if isinstance(self.inference, MAP):
                 warnings.warn(_NO_PLACEBO, UserWarning, stacklevel=4)
             order = np.asarray(jax.random.permutation(rng_key, num_rows))
-            column = self.table[self.question.treatment]  # `to_numpy` would lose the type of a category
-            shuffled = column.iloc[order].set_axis(self.table.index)
-            return dataclasses.replace(self, table=self.table.assign(**{self.question.treatment: shuffled}))
+            columns = self.table[[*self.question.treatments]]  # `to_numpy` would lose the type of a category
+            shuffled = columns.iloc[order].set_axis(self.table.index)
+            return dataclasses.replace(self, table=self.table.assign(**shuffled))
         numbers = np.asarray(jax.random.normal(rng_key, (num_rows,)))
         table = self.table.assign(**{_RANDOM: numbers})
         return dataclasses.replace(self, table=table, further=(*self.further, _RANDOM))
@@ -128,6 +129,8 @@ class EffectStudy:
             "likelihood": self.likelihood,
             "rows": self.options.rows,
             "derivative": self.options.derivative or None,
+            "policies": self.options.policies,
+            "several treatments": self.question.treatments[1:] or None,
             "bootstrap": None if self.options.bootstrap else False,
             "how='random common cause'": self.further or None,
         }
@@ -156,7 +159,7 @@ def causal_effect(
     data: object,
     graph: Any,
     *,
-    treatment: str,
+    treatment: str | Sequence[str],
     outcome: str,
     at: Sequence[Any] | None = None,
     rows: Any = None,
@@ -165,13 +168,15 @@ def causal_effect(
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
+    policies: Mapping[str, Any] | None = None,
+    shift: float | None = None,
 ) -> CausalEffect: ...
 def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first overload
     rng_key: RngKey,
     data: object,
     graph: Any,
     *,
-    treatment: str,
+    treatment: str | Sequence[str],
     outcome: str,
     at: Sequence[Any] | None = None,
     rows: Any = None,
@@ -180,6 +185,8 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
+    policies: Mapping[str, Any] | None = None,
+    shift: float | None = None,
 ) -> CausalEffect | EffectsByGraph:
     r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
 
@@ -208,7 +215,8 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
             are the treatment and an adjustment set.
         graph: The causal graph; see `kpp.causal.as_graph`. Or a list of graphs, or a `kpp.causal.CPDAG`, for the effect
             under each one.
-        treatment: The treatment, a column: numbers, booleans or categories.
+        treatment: The treatment, a column: numbers, booleans or categories. Or c columns, for the effect of setting all
+            of them; `at` then holds settings (c values each), and `CausalEffect.contrast` takes them.
         outcome: The outcome, a column of numbers or booleans.
         at: Values of the treatment. By default all levels of a category, both values of a treatment of two numbers, or
             20 values of other numbers between the quantiles of 5 and 95 percent.
@@ -223,6 +231,16 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         bootstrap: Whether the uncertainty of the law of the covariates is included, by a Bayesian bootstrap.
         derivative: Whether to add the average derivative with respect to a treatment of numbers,
             `CausalEffect.average_derivative`.
+        policies: Policies by name, which decide the treatment of each row:
+
+            .. math:: \mathrm{E}[Y \mid do(\pi)] = \sum_i w_i \sum_t \pi_i(t)\, f(t, z_i).
+
+            The effect is computed under them and under "observed", the treatments as they are, in place of `at`. A
+            policy is a value of the treatment, or a function from a data frame of the treatment and the adjustment set
+            to a value for each row, (n,). By chance: a NumPyro distribution of a treatment of numbers, with
+            ``batch_shape`` () or (n,), or a mapping from levels to their chances, numbers or (n,); a function may
+            return these, too.
+        shift: A number to add to the treatment of each row, for a policy with the name "shift".
 
     Returns:
         The effect, or those under several graphs.
@@ -232,19 +250,32 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
             error holds.
         CausalError: If the columns of a fit are not an adjustment set.
         ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, a
-            derivative does not exist, or `rows`, `inference`, `likelihood`, `bootstrap` or `derivative` are given for
-            an effect without an adjustment set.
+            derivative does not exist, a policy gives treatments that are not finite or not known, or `rows`,
+            `inference`, `likelihood`, `bootstrap`, `derivative` or `policies` are given for an effect without an
+            adjustment set.
         TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
 
     Warns:
-        UserWarning: If fewer than 10 effective rows tell about a value of the treatment.
+        UserWarning: If fewer than 10 effective rows tell about a value of the treatment, or a policy gives treatments
+            that similar rows do not have to more than a tenth of the rows.
     """
     if num_draws is not None:
         count(num_draws, "num_draws")
-    several = read_graphs(graph, treatment, outcome)
+    if shift is not None:
+        if policies is not None and "shift" in policies:
+            raise ValueError("`shift` must be left out: 'shift' already has a policy")
+        policies = {"shift": lambda rows: rows[treatment] + shift, **(policies or {})}
+    asked: Any = treatment if isinstance(treatment, str) else tuple(treatment)
+    is_plain = policies is None and not isinstance(graph, list | tuple | CPDAG)
+    if not isinstance(asked, str) and not (is_plain and len({*asked}) == len(asked) > 1):
+        raise ValueError(
+            "`treatment` must be one name, or at least two different names, of which there are effects under one "
+            f"graph and without policies, got {asked!r}"
+        )
+    several = read_graphs(graph, asked, outcome)
     known = as_causal_graph(graph) if several is None else several[0][0]
-    question = EffectQuestion(known, treatment, outcome)
-    options = EffectOptions(at, rows, num_draws, bootstrap, derivative)
+    question = EffectQuestion(known, asked, outcome)
+    options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies)
     if isinstance(data, Fit):
         if several is not None or inference is not None or likelihood is not None:
             raise TypeError(
@@ -263,4 +294,4 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     if several is None:
         return study.run(rng_key)
     graphs, counts = several
-    return EffectsByGraph(tuple(study.run_by_graph(rng_key, graphs)), tuple(graphs), counts, treatment)
+    return EffectsByGraph(tuple(study.run_by_graph(rng_key, graphs)), tuple(graphs), counts, asked)

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
+from kpp.functionals import AbstractFunctional, Average, FunctionalLaw, GPPosterior
 
 
 @eqx.filter_jit
@@ -33,3 +33,11 @@ def weighted_laws(
         return jax.vmap(lambda shares: draw.of(functional(shares)))(loads)
 
     return posterior.map_draws(of_draw, weights)
+
+
+def policy_average(
+    points: Float[Array, "l n d"], chances: Float[Array, "q l n"], weights: Float[Array, " n"]
+) -> Average:
+    """Return the averages over rows under q policies, which give l treatments to each row by chance."""
+    loads = chances * weights[None, None]
+    return Average(points.reshape(-1, points.shape[-1]), loads.reshape(len(chances), -1))

@@ -57,8 +57,8 @@ def make_grid(points: Any, rows: Float[np.ndarray, "n d"], column: int, values: 
     return Grid(*map(jnp.asarray, parts))
 
 
-def at_settings(rows: Float[Array, "n d"], column: int, values: Float[Array, " t"]) -> Float[Array, "t n d"]:
-    """Return the rows with each of the values in the column."""
+def at_settings(rows: Float[Array, "n d"], column: int, values: Float[Array, "t *n"]) -> Float[Array, "t n d"]:
+    """Return the rows with each of the values in the column, or with a value for each row."""
     return jax.vmap(lambda value: rows.at[:, column].set(value))(values)
 
 

@@ -29,27 +29,30 @@ def average_responses(
     likelihood: AbstractPointwiseLikelihood,
     rows: Float[Array, "n d"],
     column: int,
-    values: Float[Array, " t"],
+    values: Float[Array, "t *n"],
     weights: Float[Array, "*batch b n"],
     grid: Grid | None,
-) -> tuple[Float[Array, "*batch b t"], Float[Array, "*batch b t"]]:
+    chances: Float[Array, "q t n"] | None = None,
+) -> tuple[Float[Array, "*batch b q"], Float[Array, "*batch b q"]]:
     """Draw the averages of the mean response over rows (n, d) in which one column is set to a value.
 
     The likelihood of new observations and the posterior of f have the same draws of the hyperparameters. There are b
     sets of weights of the rows for every draw, and `grid` is that of rows and values (see `make_grid`). Returns one
     draw of the averages for each set of weights, (b, t), and their expectations given the hyperparameters and the
-    weights, (b, t), led by the draws of the posterior.
+    weights, (b, t), led by the draws of the posterior. With the chances of t treatments of each row under q policies
+    both are (b, q).
     """
     arrays, static = eqx.partition(likelihood, eqx.is_array)
     keys = jax.random.split(rng_key, posterior.batch_shape)
     points = at_settings(rows, column, values)
+    pattern, further = ("tn,bn->bt", []) if chances is None else ("tn,bn,qtn->bq", [chances])
 
     def of_draw(mean: RKHSFunction, root: Array, law: PyTree, loads: Array, key: RngKey) -> tuple[Array, Array]:
         draw, known = GPPosterior(mean, root), eqx.combine(law, static)
         latent = draw_over_grid(key, draw, rows, column, values, grid, len(loads))
         responses = jax.lax.map(lambda f: mean_response(known, f), latent.reshape(-1, len(rows)))
-        curves = jnp.einsum("btn,bn->bt", responses.reshape(latent.shape), loads, precision="highest")
         expected = jax.lax.map(lambda x: known.response_mean(draw.mean(x), draw.variance(x)), points)
-        return curves, loads @ expected.T
+        curves = jnp.einsum("b" + pattern, responses.reshape(latent.shape), loads, *further, precision="highest")
+        return curves, jnp.einsum(pattern, expected, loads, *further, precision="highest")
 
     return posterior.mean.map_draws(of_draw, posterior.root, arrays, weights, keys)

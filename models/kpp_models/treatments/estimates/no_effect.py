@@ -25,10 +25,14 @@ def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, op
     options say: nothing else is uncertain. All rows tell about each value.
     """
     outcome, _ = question.read_outcome(table)
-    points, schema = read_points(table[[question.treatment]], "data")
-    column = TreatmentColumn(points, schema, 0)
-    values, labels = column.settings(options.at)
+    points, schema = read_points(table[[*question.treatments]], "data")
+    column = TreatmentColumn(points, schema, 0 if isinstance(question.treatment, str) else np.arange(points.shape[1]))
     mask = options.subgroup(column)
+    if options.policies is not None:
+        plan = options.read_policies(column, table)
+        values, labels = plan.expect(plan.values)[:, mask].mean(axis=1), plan.names
+    else:
+        values, labels = column.settings(options.at)
     weights = dataclasses.replace(options, bootstrap=True).weights(rng_key, (1, options.num_draws or NUM_DRAWS), mask)
     means = np.asarray(weights) @ outcome
     draws = np.repeat(means[..., None], len(values), axis=-1)
@@ -37,7 +41,7 @@ def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, op
         dataset["average_derivative"] = ("chain", "draw"), np.zeros_like(means)
     dataset.attrs = {
         "graph": str(question.graph),
-        "treatment_name": question.treatment,
+        "treatment_name": column.name,
         "outcome": question.outcome,
         "bootstrap": 1,
         "rows": int(mask.sum()),

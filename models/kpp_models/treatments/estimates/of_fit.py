@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import xarray as xr
 
-from kpp.data.tables import Scales
+from kpp.causal import CausalError
 from kpp.foundation.wording import named
 from kpp.inference import Fit
 from kpp.typing import RngKey
 from kpp_models.treatments.effect import CausalEffect, curve_dataset
 from kpp_models.treatments.options import NUM_DRAWS, EffectOptions
 from kpp_models.treatments.overlap import Assignment
-from kpp_models.treatments.regression import EffectRegression
+from kpp_models.treatments.regression import EffectRegression, OutcomeFit
 from kpp_models.treatments.treatment import TreatmentColumn
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _UNCERTAINTY = {
     True: "of hyperparameters, function and covariates (Bayesian bootstrap): the effect is that in the population",
     False: "of hyperparameters and function: the effect is that on these rows",
 }
+# A policy is warned about if fewer rows than this share get treatments that are common among similar rows.
+_MOST_ROWS = 0.9
 _CAUTION = (
     "where few rows have a value of the treatment, the effect tends to the one that all rows share; an interval is too "
     "narrow if the effect is largest there"
@@ -43,38 +47,49 @@ def check_fit(fit: Fit, question: EffectQuestion) -> None:
     if not fit.has_function_posterior:
         raise TypeError(f"`data` must be a fit of a Gaussian-process regression, got one of {type(fit.model).__name__}")
     names = [] if fit.schema is None else list(fit.schema.feature_names)
-    if question.treatment not in names:
+    if not {*question.treatments} <= {*names}:
         raise ValueError(
             f"`treatment` must be a column of the fit, got {question.treatment!r}; its columns are {named(names)}"
         )
-    question.check_covariates([name for name in names if name != question.treatment])
+    question.check_covariates([name for name in names if name not in question.treatments])
 
 
 def effect_of_fit(
-    rng_key: RngKey, fit: Fit, question: EffectQuestion, options: EffectOptions, *, scales: Scales | None = None
+    rng_key: RngKey, fit: Fit, question: EffectQuestion, options: EffectOptions, *, found: OutcomeFit | None = None
 ) -> CausalEffect:
     """Average a fitted regression of the outcome on treatment and covariates over the covariates of its training data.
 
-    The columns of the fit are the treatment and an adjustment set, standardized by `scales` if these are given.
+    The columns of the fit are the treatment and an adjustment set, in the units of the data or `found` standardized.
     """
-    column = TreatmentColumn.of_fit(fit, question.treatment, scales)
-    values, labels = column.settings(options.at)
+    column = TreatmentColumn.of_fit(fit, question.treatment, None if found is None else found.scales)
     mask = options.subgroup(column)
     regression = EffectRegression.of_fit(fit, column)
     shape = regression.posterior.batch_shape
     weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
     num_draws = -(-(options.num_draws or NUM_DRAWS) // math.prod(shape))
     weights = options.weights(weight_key, (*shape, num_draws), mask)
-    whole = column.assignment(np.ones(len(mask), dtype=bool))
-    group = whole if mask.all() else column.assignment(mask)
-    count = group.effective_rows(values)
-    draws, expected, of_function = regression.curves(draw_key, values, weights)
+    if options.policies is not None:
+        plan = options.read_policies(column, _rows(question, column, found))
+        values, labels = plan.expect(plan.values)[:, mask].mean(axis=1), plan.names
+        count = plan.expect(column.assignment().is_common(plan.values))[:, mask].sum(axis=1)
+        shares = [f"{share:.0%} under {name!r}" for name, share in zip(labels, count / mask.sum(), strict=True)]
+        if min(count) < _MOST_ROWS * mask.sum():
+            warnings.warn(
+                "a policy leaves the data: the share of the rows whose treatment is common among similar rows is "
+                f"{', '.join(shares)}; in the other rows the effect is an extrapolation and rests on the prior",
+                stacklevel=3,
+            )
+        draws, expected, of_function = regression.curves(draw_key, plan.values, weights, jnp.asarray(plan.chances))
+    else:
+        values, labels = column.settings(options.at)
+        count = column.effective_rows(values, mask)
+        draws, expected, of_function = regression.curves(draw_key, values, weights)
     dataset = curve_dataset(draws, count, values, labels)
     parts = np.stack([of_function, expected.var((0, 1, 2))])
     dataset["variance_parts"] = xr.DataArray(parts, {"part": _PARTS}, ("part", "treatment"))
     dataset.attrs = {
         "graph": str(question.graph),
-        "treatment_name": question.treatment,
+        "treatment_name": column.name,
         "outcome": question.outcome,
         "adjustment": column.covariates,
         "bootstrap": int(options.bootstrap),
@@ -86,8 +101,18 @@ def effect_of_fit(
     }
     if options.derivative:
         dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)
-    linear = len(column.levels) <= 2 and regression.mean_is_latent
-    return CausalEffect(dataset, scale=_scale(fit, column, whole) if linear else None)
+    linear = len(column.levels) <= 2 and np.ndim(column.index) == 0 and regression.mean_is_latent
+    return CausalEffect(dataset, scale=_scale(fit, column, column.assignment()) if linear else None)
+
+
+def _rows(question: EffectQuestion, column: TreatmentColumn, found: OutcomeFit | None) -> pd.DataFrame:
+    """Return the rows of a fit as a policy reads them; raise CausalError if the treatment changes a covariate."""
+    changed = question.graph.descendants(question.treatment) & {*column.covariates}
+    if changed:
+        raise CausalError(f"`policies` need covariates that the treatment does not change, unlike {named(changed)}")
+    if found is not None:
+        return found.features
+    return pd.DataFrame(column.schema.decode(column.rows)).astype(dict.fromkeys(column.schema.booleans, bool))
 
 
 def _scale(fit: Fit, column: TreatmentColumn, assignment: Assignment) -> tuple[float, float, float]:
