@@ -41,7 +41,9 @@ def main() -> None:
         for name in found[0]:
             held, width, upper = np.array([each[name] for each in found]).T
             error = held.std(ddof=1) / np.sqrt(len(held))
-            print(f"{noise:<10} {name:<22} {held.mean():>7.1%} {error:>6.1%} {width.mean():>6.2f} {upper.mean():>16.1%}")
+            print(
+                f"{noise:<10} {name:<22} {held.mean():>7.1%} {error:>6.1%} {width.mean():>6.2f} {upper.mean():>16.1%}"
+            )
 
 
 def measure(noise: str, seed: int, rows: int, test: int) -> dict[str, tuple[float, float, float]]:

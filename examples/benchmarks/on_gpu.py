@@ -12,9 +12,9 @@ in single precision:
   It stops after `--limit` seconds, and then says how many rows it has explained. The score is the largest difference
   between the sum of the values and the prediction.
 
-The last column has the largest memory on the device so far, in GB, where JAX knows it. GPyTorch is left out if it is not
-installed. Matrix products of single precision are computed in full: NVIDIA's shorter format, which JAX takes by default,
-has 10 bits.
+The last column has the largest memory on the device so far, in GB, where JAX knows it. GPyTorch is left out if it is
+not installed. Matrix products of single precision are computed in full; by default JAX takes NVIDIA's shorter format,
+whose fractions have 10 bits.
 """
 
 from __future__ import annotations
