@@ -1,8 +1,8 @@
 """Time the three largest jobs on a GPU, or on the CPU where there is none: kpp beside GPyTorch.
 
-Run it as `python examples/benchmarks/on_gpu.py [--quick] [--precision 64 32] [--limit 100]`. With its defaults it is
-meant to take less than 8 minutes on one GPU; `--quick` has sizes that a CPU computes in seconds. The jobs, in double and
-in single precision:
+Run it as `python examples/benchmarks/on_gpu.py [--quick] [--precision 64 32] [--limit 100]`. With its defaults it
+should take less than 8 minutes on one GPU; `--quick` has sizes that a CPU computes in seconds. The jobs, in double
+and in single precision:
 
 * exact: the evidence of a Gaussian process of 20,000 rows with its gradient, by a Cholesky factor and by conjugate
   gradients. The score is the evidence per row.
