@@ -123,8 +123,10 @@ def fit(x: np.ndarray, y: np.ndarray, f: np.ndarray, rows: int, settings: Iterat
     return seconds, float(np.sqrt(np.mean((predicted - f[rows:]) ** 2)))
 
 
-def of_gpytorch(x: jax.Array, y: jax.Array, num_probes: int, rank: int) -> tuple[float, float, np.ndarray]:
-    """Return the same from GPyTorch, by conjugate gradients for any number of rows."""
+def of_gpytorch(
+    x: jax.Array, y: jax.Array, num_probes: int, rank: int, max_cholesky_size: int = 1
+) -> tuple[float, float, np.ndarray]:
+    """Return the same from GPyTorch, by conjugate gradients for more rows than `max_cholesky_size`."""
     import gpytorch
     import torch
 
@@ -145,19 +147,20 @@ def of_gpytorch(x: jax.Array, y: jax.Array, num_probes: int, rank: int) -> tuple
     ]
     start = time.perf_counter()
     with (
-        gpytorch.settings.max_cholesky_size(1),
+        gpytorch.settings.max_cholesky_size(max_cholesky_size),
         gpytorch.settings.num_trace_samples(num_probes),
         gpytorch.settings.max_preconditioner_size(rank),
     ):
         value = evidence(model(points), targets) * len(points)
         raw = torch.autograd.grad(value, parameters)
+        raw[-1].item()  # waits for a GPU
     seconds = time.perf_counter() - start
     # GPyTorch's parameters are softplus functions of the raw ones; the gradient is for their logarithms.
     gradients = [
         (gradient * parameter.detach().exp().log1p() / torch.sigmoid(parameter.detach())).ravel()
         for gradient, parameter in zip(raw, parameters, strict=True)
     ]
-    return seconds, value.item(), torch.cat(gradients).numpy()
+    return seconds, value.item(), torch.cat(gradients).cpu().numpy()
 
 
 def _gpytorch_model(x: Any, y: Any, likelihood: Any) -> Any:

@@ -165,16 +165,17 @@ def of_gpytorch(
         loss.backward()
         optimizer.step()
         schedule.step()
+    loss.item()  # waits for a GPU
     seconds = time.perf_counter() - start
     model.eval(), likelihood.eval()
     with torch.no_grad():
         latent = model(torch.tensor(problem.x_test))
         if task == "classes":
             with gpytorch.settings.num_likelihood_samples(200):
-                probability = likelihood(latent).probs.mean(0).numpy()
+                probability = likelihood(latent).probs.mean(0).cpu().numpy()
             return Result(seconds, np.log(probability[np.arange(TEST_ROWS), problem.y_test]))
         law = likelihood(latent)
-        return Result(seconds, stats.norm.logpdf(problem.y_test, law.mean.numpy(), law.stddev.numpy()))
+        return Result(seconds, stats.norm.logpdf(problem.y_test, law.mean.cpu().numpy(), law.stddev.cpu().numpy()))
 
 
 def _gpytorch_model(task: str, inducing: Any) -> tuple[Any, Any]:
