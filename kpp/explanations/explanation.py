@@ -376,8 +376,7 @@ class Explanation:
 
         Args:
             predictor: What was explained, as for `kpp.explain`.
-            background: The rows, (m, d) or a data frame, whose features replace those that are absent; or a value
-                function, such as `kpp.games.Observational`.
+            background: Rows, (m, d) or a data frame, whose features replace absent ones; or a value function.
             num_coalitions: The largest number of coalitions S for the infidelity; if there are more, a sample.
             neighbors: How many nearest instances the stability compares.
             rng_key: A JAX random key, for the sample of coalitions.
@@ -390,7 +389,7 @@ class Explanation:
         Raises:
             TypeError: If the predictor is not a function of points, or a key is needed.
             ValueError: If the predictor predicts other numbers than those explained (tested without draws) or has
-                other draws, features are groups of columns, or an argument is invalid.
+                other draws, features stand for several columns, or an argument is invalid.
 
         References:
             Petsiuk, Das and Saenko, RISE, 2018 (deletion, insertion); Yeh, Hsieh, Suggala, Inouye and Ravikumar, On the

@@ -170,7 +170,10 @@ def test_bad_arguments_are_refused():
         (lambda: explanation.quality(linear, BACKGROUND, num_coalitions=1), "`num_coalitions`"),
         (lambda: explanation.quality(linear, BACKGROUND, neighbors=0), "`neighbors`"),
         (lambda: groups.quality(linear, BACKGROUND), "several columns"),
-        (lambda: twice.quality(draws, BACKGROUND), r"same draws, got \(chain, draw\) = \(1, 2\) and \(1, 3\)"),
+        (
+            lambda: twice.quality(draws, BACKGROUND),
+            r"draws of the explanation, \(chain, draw\) = \(1, 2\), got \(1, 3\)",
+        ),
         (lambda: explanation.quality(lambda p: p @ WEIGHTS.T, BACKGROUND), "the outputs of the explanation"),
     ):
         with pytest.raises(ValueError, match=message):

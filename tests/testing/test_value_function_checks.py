@@ -117,8 +117,8 @@ PLANTED = {
     "jit_changes_nothing": (DependsOnJit, "differ by"),
     "shapley_values_are_efficient": (OtherFactors, "differ by"),
     "shapley_values_are_linear": (Squared, "differ by"),
-    "null_players_get_nothing": (OtherFactors, "the value of feature 0 is outside of what it adds"),
-    "symmetric_players_get_the_same": (OtherFactors, "the values of features 0 and 1 differ by .* too much"),
+    "null_players_get_nothing": (OtherFactors, "the value of feature 0 and the nearest that it may have: differ by"),
+    "symmetric_players_get_the_same": (OtherFactors, "of features 0 and 1 and its limit: differ by"),
     "survives_the_round_trip_as_a_pytree": (NaNLeaf, "a leaf of the pytree differs"),
     "survives_the_round_trip_through_a_spec": (Doubling, "differ by"),
 }

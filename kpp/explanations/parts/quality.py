@@ -47,19 +47,19 @@ def quality(
     game, function = _read_game(schema, predictor, background, x)
     present, weights = _proper_coalitions(x.shape[1], num_coalitions, rng_key)
 
-    wanted = [_wanted(values[:, i], present) for i in range(len(x))]
-    tables, found = _tables(game, function, x, [coalitions for coalitions, *_ in wanted], bool(outputs))
-    if draws != found and 1 not in (len(values), len(tables[0])):
-        raise ValueError(
-            f"the explanation and `predictor` must have the same draws, got (chain, draw) = {draws} and {found}"
-        )
-    nested = [np.take_along_axis(table, places, axis=2) for table, (_, places, _) in zip(tables, wanted, strict=True)]
-    curves = np.stack(nested, axis=1)
-    proper = np.stack([table[..., places] for table, (*_, places) in zip(tables, wanted, strict=True)], axis=1)
-    if not draws:
-        _check_predictions(dataset["predictions"].values, curves[..., 0].mean(axis=0))
-    gaps = values @ (~present).T.astype(values.dtype) - (curves[..., :1] - proper)
-    distances = _distances(x, getattr(game, "background", x), schema)
+    coalitions, nested, proper = _places(values, present)
+    tables, found = _tables(game, function, x, coalitions, tuple(array.sizes[dim] for dim in outputs))
+    if draws != found and 1 not in (len(values), len(tables)):
+        raise ValueError(f"`predictor` must have the draws of the explanation, (chain, draw) = {draws}, got {found}")
+    curves = np.take_along_axis(tables, nested, axis=-1)
+    drops = curves[..., :1] - np.take_along_axis(tables, proper, axis=-1)
+    predicted = curves[..., 0].mean(axis=0)
+    gap = np.abs(dataset["predictions"].values.reshape(-1, *predicted.shape)[0] - predicted).max()
+    allowed = _PREDICTION_UNITS * np.finfo(values.dtype).eps ** 0.5 * max(1.0, np.abs(predicted).max())
+    if not draws and gap > allowed:  # draws of a law have predictions of their own
+        raise ValueError(f"`predictor` must predict what was explained, got predictions that differ by up to {gap:.3g}")
+    gaps = values @ (~present).T.astype(values.dtype) - drops
+    stability = _stability(values, x, getattr(game, "background", x), schema, neighbors)
 
     def labeled(numbers: np.ndarray, *last: str) -> xr.DataArray:
         lead = draws if len(numbers) == len(values) else found
@@ -69,14 +69,8 @@ def quality(
         return xr.DataArray(numbers.reshape(*lead, *sizes), dims=dims, coords=coords).transpose(..., *outputs)
 
     deletion, insertion = np.split(curves, 2, axis=-1)
-    return xr.Dataset(
-        {
-            "deletion": labeled(deletion, "step"),
-            "insertion": labeled(insertion, "step"),
-            "infidelity": labeled(gaps**2 @ weights),
-            "stability": labeled(_lipschitz(values, distances, neighbors)),
-        }
-    )
+    measures = {"infidelity": labeled(gaps**2 @ weights), "stability": labeled(stability)}
+    return xr.Dataset({"deletion": labeled(deletion, "step"), "insertion": labeled(insertion, "step"), **measures})
 
 
 def _read_game(
@@ -108,17 +102,18 @@ def _proper_coalitions(
     return present, weights / weights.sum()
 
 
-def _wanted(
-    values: Float[np.ndarray, "s o d"], present: Bool[np.ndarray, "c d"]
-) -> tuple[Bool[np.ndarray, "k d"], Int[np.ndarray, "s o steps"], Int[np.ndarray, " c"]]:
-    """Return the different coalitions needed at an instance, and the places of the nested and the given ones."""
+def _places(
+    values: Float[np.ndarray, "s p o d"], present: Bool[np.ndarray, "c d"]
+) -> tuple[list[Bool[np.ndarray, "_ d"]], Int[np.ndarray, "s p o steps"], Int[np.ndarray, "1 p 1 c"]]:
+    """Return the different coalitions needed at each instance, and the places of the nested and the given ones."""
     ranks = np.argsort(np.argsort(-values, axis=-1, kind="stable"), axis=-1)  # 0 for the largest contribution
-    kept = ranks[:, :, None, :] >= np.arange(values.shape[-1] + 1)[:, None]
-    nested = np.concatenate([kept, ~kept], axis=2)
-    rows = np.concatenate([nested.reshape(-1, values.shape[-1]), present])
-    coalitions, places = np.unique(rows, axis=0, return_inverse=True)
-    places = places.ravel()
-    return coalitions, places[: -len(present)].reshape(nested.shape[:3]), places[-len(present) :]
+    kept = ranks[..., None, :] >= np.arange(values.shape[-1] + 1)[:, None]
+    nested = np.concatenate([kept, ~kept], axis=3)
+    by_instance = np.moveaxis(nested, 1, 0).reshape(len(nested[0]), -1, nested.shape[-1])
+    found = [np.unique(np.concatenate([rows, present]), axis=0, return_inverse=True) for rows in by_instance]
+    places, split = np.stack([inverse.ravel() for _, inverse in found]), -len(present)
+    steps = np.moveaxis(places[:, :split].reshape(len(places), len(nested), *nested.shape[2:4]), 1, 0)
+    return [coalitions for coalitions, _ in found], steps, places[None, :, None, split:]
 
 
 def _tables(
@@ -126,48 +121,34 @@ def _tables(
     function: PointFunction,
     x: Float[np.ndarray, "p d"],
     coalitions: list[Bool[np.ndarray, "_ d"]],
-    has_outputs: bool,
-) -> tuple[list[Float[np.ndarray, "f o k"]], tuple[int, ...]]:
+    outputs: tuple[int, ...],
+) -> tuple[Float[np.ndarray, "f p o k"], tuple[int, ...]]:
     """Value the coalitions of each instance; also return the shape (chain, draw) of the function's draws, or ()."""
     # Repeating the last coalition up to a power of two gives all instances the same compiled program.
-    size = 2 ** max((len(rows) - 1).bit_length() for rows in coalitions)
-    tables, shape = [], ()
-    for point, rows in zip(x, coalitions, strict=True):
-        padded = rows[np.minimum(np.arange(size), len(rows) - 1)]
-        table = np.asarray(game(function, point[None], padded))
-        if table.ndim - 2 - has_outputs not in (0, 2):
-            raise ValueError(f"`predictor` must have the outputs of the explanation, got values of shape {table.shape}")
-        table = table[..., 0, :] if has_outputs else table[..., 0, None]
-        shape = table.shape[:-2]
-        tables.append(np.swapaxes(table.reshape(-1, *table.shape[-2:]), 1, 2))
-    return tables, shape
+    numbers = np.arange(2 ** max((len(rows) - 1).bit_length() for rows in coalitions))
+    found = [
+        np.asarray(game(function, point[None], rows[np.minimum(numbers, len(rows) - 1)]))
+        for point, rows in zip(x, coalitions, strict=True)
+    ]
+    table = np.concatenate(found, axis=-1 - len(outputs))
+    shape = table.shape[: -2 - len(outputs)]
+    if len(shape) not in (0, 2) or table.shape != (*shape, len(numbers), len(x), *outputs):
+        raise ValueError(f"`predictor` must have the outputs of the explanation, got values of shape {table.shape}")
+    table = table.reshape(-1, len(numbers), len(x), *(outputs or (1,)))
+    return np.moveaxis(table, 1, -1), shape
 
 
-def _check_predictions(explained: Float[np.ndarray, "..."], found: Float[np.ndarray, "p o"]) -> None:
-    """Raise ValueError if a predictor predicts other numbers than those that were explained."""
-    gap = np.abs(explained.reshape(found.shape) - found).max()
-    eps = max(np.finfo(array.dtype).eps for array in (explained, found))
-    if gap > _PREDICTION_UNITS * np.sqrt(eps) * max(1.0, np.abs(found).max()):
-        raise ValueError(f"`predictor` must predict what was explained, got predictions that differ by up to {gap:.3g}")
-
-
-def _distances(x: Float[np.ndarray, "p d"], background: Any, schema: Schema) -> Float[np.ndarray, "p p"]:
-    """Return distances in standard deviations of the background; a different level of a category counts as 1."""
-    categorical = np.array([name in schema.levels for name in schema.feature_names])
-    spread = np.asarray(background).std(axis=0)
-    scaled = x / np.where(spread > 0, spread, 1.0)
-    differences = scaled[:, None] - scaled[None]
-    return np.sqrt((np.where(categorical, differences != 0, differences) ** 2).sum(axis=-1))
-
-
-def _lipschitz(
-    values: Float[np.ndarray, "s p o d"], distances: Float[np.ndarray, "p p"], neighbors: int
+def _stability(
+    values: Float[np.ndarray, "s p o d"], x: Float[np.ndarray, "p d"], background: Any, schema: Schema, neighbors: int
 ) -> Float[np.ndarray, "s p o"]:
     """Return the largest change of the contributions per distance, from each instance to its nearest others."""
-    distances = np.where(distances > 0, distances, np.inf)  # the instance itself, and its copies
+    categorical = np.array([name in schema.levels for name in schema.feature_names])
+    spread = np.asarray(background).std(axis=0)
+    differences = (x[:, None] - x) / np.where(spread > 0, spread, 1.0)
+    distances = np.linalg.norm(np.where(categorical, differences != 0, differences), axis=-1)
     rates = []
     for i, row in enumerate(distances):
-        nearest = [k for k in np.argsort(row)[:neighbors] if np.isfinite(row[k])]
-        changes = np.linalg.norm(values[:, nearest] - values[:, i : i + 1], axis=-1)
-        rates.append((changes / row[nearest][:, None]).max(axis=1, initial=np.nan if not nearest else 0.0))
+        nearest = [k for k in np.argsort(row) if row[k] > 0][:neighbors]  # neither the instance itself nor its copies
+        changes = np.linalg.norm(values[:, nearest] - values[:, i : i + 1], axis=-1) / row[nearest][:, None]
+        rates.append(changes.max(axis=1) if nearest else np.full_like(values[:, i, :, 0], np.nan))
     return np.stack(rates, axis=1)
