@@ -1,13 +1,13 @@
 """Does GPEC's uncertainty predict the quality of KernelSHAP on real data? Rank correlations with stability and others.
 
-    python examples/benchmarks/gpec_quality.py [--quick] [--seeds 5] [--output FOLDER]
+    python examples/benchmarks/gpec_quality.py [--quick] [--seeds 3] [--output FOLDER]
 
 The models are a forest, a support vector machine and a neural network of breast cancer and of wine (6 features each,
 standardized, the first class against the others). KernelSHAP takes all 64 coalitions, so its values have no sampling
 error. GPEC knows the explanations of 100 rows; its uncertainty, the square root of the summed variances, is that of
-60 other rows. `Explanation.quality` measures at each of them
+40 other rows. `kpp.explanations.compare` measures at each of them
 
-* stability: the largest change of the contributions per standard deviation, to 10 points around the row, about .1
+* stability: the largest change of the contributions per standard deviation, to 5 points around the row, about .1
   standard deviations away in each feature;
 * infidelity, and the mean of deletion minus insertion (small: good).
 
@@ -33,14 +33,15 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 import kpp
+from kpp.explanations import compare
 from kpp_gpec import GPEC, BisectionSampler, NaiveGP
 
-NUM_FEATURES, NUM_KNOWN, NUM_BACKGROUND, NUM_AROUND, SPREAD = 6, 100, 30, 10, 0.1
+NUM_FEATURES, NUM_KNOWN, NUM_BACKGROUND, NUM_AROUND, SPREAD = 6, 100, 15, 5, 0.1
 KEY = jax.random.key(0)
 MEASURES = ("stability", "infidelity", "deletion - insertion")
 DATA = {"breast cancer": load_breast_cancer, "wine": load_wine}
 MODELS = {
-    "forest": lambda seed: RandomForestClassifier(100, random_state=seed),
+    "forest": lambda seed: RandomForestClassifier(50, random_state=seed),
     "SVM": lambda seed: CalibratedClassifierCV(SVC(C=10.0), ensemble=False),
     "network": lambda seed: MLPClassifier((30, 30), max_iter=1000, alpha=1e-3, random_state=seed),
 }
@@ -62,7 +63,7 @@ def qualities(predict: Any, x: np.ndarray, background: np.ndarray, rng: np.rando
     for row in x:
         rows = np.concatenate([row[None], row + SPREAD * rng.normal(size=(NUM_AROUND, len(row)))])
         explanation = kpp.explain(predict, rows, explainer="kernel-shap", background=background, rng_key=KEY)
-        measured = explanation.quality(predict, background, neighbors=NUM_AROUND).isel(instance=0)
+        measured = compare({"kernel-shap": explanation}, predict, background).isel(instance=0)
         curves = measured.deletion.mean() - measured.insertion.mean()
         values = (measured.stability, measured.infidelity, curves)
         found.append(dict(zip(MEASURES, map(float, values), strict=True)))
@@ -108,7 +109,7 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
     """Measure, print the table, and return the correlations of every seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one model, two seeds and 8 rows")
-    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--output", type=Path, default=None, help="a folder for the table")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
@@ -116,7 +117,7 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
     rows = []
     for data, model in pairs:
         for seed in range(2 if options.quick else options.seeds):
-            rows += correlations(data, model, seed, 8 if options.quick else 60)
+            rows += correlations(data, model, seed, 8 if options.quick else 40)
     table = pd.DataFrame(rows)
     print(summarize(table).round(2).to_string())
     if options.output is not None:

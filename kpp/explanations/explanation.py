@@ -24,7 +24,6 @@ from kpp.explanations.parts import uncertainty as _uncertainty
 from kpp.explanations.parts.build import SAMPLE_DIMS, additivity_error, build_dataset, check_dataset
 from kpp.explanations.parts.html import explanation_html
 from kpp.explanations.parts.plotting import ExplanationPlots
-from kpp.explanations.parts.quality import quality
 from kpp.plots.intervals import IntervalKind
 from kpp.typing import Numbers, RngKey
 
@@ -347,56 +346,6 @@ class Explanation:
             ValueError: If there is no covariance, or it is not positive semi-definite.
         """
         return Explanation(_uncertainty.sample(self.dataset, rng_key, n))
-
-    def quality(
-        self,
-        predictor: Any,
-        background: Any,
-        *,
-        num_coalitions: int = 1024,
-        neighbors: int = 5,
-        rng_key: RngKey | None = None,
-    ) -> xr.Dataset:
-        r"""Measure how good the contributions are: whether they agree with the predictor, and how fast they change.
-
-        The value v(S) of a coalition S of features, at an instance, is that of a game. With the features in descending
-        order of their contributions and :math:`S_r` the first r of them, of d,
-
-        .. math::
-
-            \text{deletion}_r = v(S_r^c), \qquad \text{insertion}_r = v(S_r), \qquad
-            \text{infidelity} = \mathrm E_S \Bigl(\sum_{j \notin S} \phi_j - (v(\Omega) - v(S))\Bigr)^2, \qquad
-            \text{stability} = \max_{i'} \frac{\|\phi(x) - \phi(x_{i'})\|}{\|x - x_{i'}\|}.
-
-        S is drawn by the Shapley kernel, so Shapley values of the same game have the least infidelity of all
-        contributions that add up. The :math:`x_{i'}` are the nearest explained instances; their distance is in
-        standard deviations of the background, and a different level of a category counts as 1. If the explanation has
-        draws, so have the measures: each draw has its own order and errors. With a predictor that has the same draws,
-        each draw is compared with its own function. For a Gaussian process this is its posterior mean.
-
-        Args:
-            predictor: What was explained, as for `kpp.explain`.
-            background: Rows, (m, d) or a data frame, whose features replace absent ones; or a value function.
-            num_coalitions: The largest number of coalitions S for the infidelity; if there are more, a sample.
-            neighbors: How many nearest instances the stability compares.
-            rng_key: A JAX random key, for the sample of coalitions.
-
-        Returns:
-            ``deletion`` and ``insertion`` ([chain, draw,] instance, step[, output]) with d + 1 steps, ``infidelity``
-            and ``stability`` ([chain, draw,] instance[, output]). `kpp.plots.credible_interval` gives their
-            intervals. The stability is NaN without another instance.
-
-        Raises:
-            TypeError: If the predictor is not a function of points, or a key is needed.
-            ValueError: If the predictor predicts other numbers than those explained (tested without draws) or has
-                other draws, features stand for several columns, or an argument is invalid.
-
-        References:
-            Petsiuk, Das and Saenko, RISE, 2018 (deletion, insertion); Yeh, Hsieh, Suggala, Inouye and Ravikumar, On the
-            (in)fidelity and sensitivity of explanations, 2019, definition 2.1; Alvarez-Melis and Jaakkola, On the
-            robustness of interpretability methods, 2018, equation (3).
-        """
-        return quality(self.dataset, self.schema, predictor, background, num_coalitions, neighbors, rng_key)
 
     def isel(self, **indexers: object) -> Explanation:
         """Select by position along ``instance``, ``output``, ``chain`` or ``draw``.

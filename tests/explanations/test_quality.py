@@ -12,7 +12,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import kpp
-from kpp.explanations import Explanation
+from kpp.explanations import Explanation, compare
 from kpp.games import Baseline, all_coalitions, shapley_values_from_table
 from kpp.plots import credible_interval
 
@@ -20,6 +20,11 @@ RNG = np.random.default_rng(3)
 BACKGROUND = RNG.normal(size=(9, 3))
 X = RNG.normal(size=(4, 3))
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [0.3, 0.3, -1.0]])  # of two outputs
+
+
+def quality(explanation, predictor, background, **options):
+    """Return the measures of one explanation."""
+    return compare({"one": explanation}, predictor, background, **options).isel(explanation=0)
 
 
 def linear(points):
@@ -59,7 +64,7 @@ def test_of_a_linear_model_by_closed_forms():
     # where a pair is chosen with probability 1/3, and one is absent with probability 1/2.
     errors = np.array([0.5, -0.2, 0.0])
     explanation = explain(linear, errors)
-    measured = explanation.quality(linear, BACKGROUND)
+    measured = quality(explanation, linear, BACKGROUND)
     exact = WEIGHTS[0] * (X - BACKGROUND.mean(axis=0))
     order = np.argsort(-(exact + errors), axis=1)
     falls = np.take_along_axis(exact, order, axis=1).cumsum(axis=1)
@@ -68,19 +73,19 @@ def test_of_a_linear_model_by_closed_forms():
     np.testing.assert_allclose(measured.insertion[:, 1:], linear(BACKGROUND).mean() + falls, atol=1e-14)
     together = np.full((3, 3), 1 / 6) + np.diag(np.full(3, 1 / 2 - 1 / 6))
     np.testing.assert_allclose(measured.infidelity, errors @ together @ errors, rtol=1e-12)
-    np.testing.assert_allclose(explain(linear).quality(linear, BACKGROUND).infidelity, 0.0, atol=1e-28)
+    np.testing.assert_allclose(quality(explain(linear), linear, BACKGROUND).infidelity, 0.0, atol=1e-28)
 
 
 def test_stability_is_the_largest_rate_of_change_among_neighbors():
-    measured = explain(linear).quality(linear, BACKGROUND, neighbors=2).stability
+    measured = quality(explain(linear), linear, BACKGROUND, neighbors=2).stability
     scaled = X / BACKGROUND.std(axis=0)
     for i, row in enumerate(X):
         distances = np.linalg.norm(scaled - scaled[i], axis=1)
         nearest = np.argsort(distances)[1:3]
         rates = np.linalg.norm(WEIGHTS[0] * (X[nearest] - row), axis=1) / distances[nearest]
         np.testing.assert_allclose(measured[i], rates.max(), rtol=1e-12)
-    assert np.isnan(explain(linear)[:1].quality(linear, BACKGROUND).stability).all()
-    twice = explain(linear, x=X[[0, 0]]).quality(linear, BACKGROUND).stability
+    assert np.isnan(quality(explain(linear)[:1], linear, BACKGROUND).stability).all()
+    twice = quality(explain(linear, x=X[[0, 0]]), linear, BACKGROUND).stability
     assert np.isnan(twice).all()  # a copy says nothing of changes
 
 
@@ -96,7 +101,7 @@ def test_with_draws_and_outputs_by_loops():
 
     values = RNG.normal(size=(2, 1, 4, 3, 2))
     explanation = Explanation.create(values, np.zeros((2, 1, 2)), draws(X), X, draws=True)
-    measured = explanation.quality(kpp.DrawFunction(draws), BACKGROUND)
+    measured = quality(explanation, kpp.DrawFunction(draws), BACKGROUND)
     assert measured.deletion.dims == ("chain", "draw", "instance", "step", "output")
     assert measured.infidelity.dims == ("chain", "draw", "instance", "output")
     assert credible_interval(measured.infidelity, 0.9).dims == ("instance", "output", "bound")
@@ -118,20 +123,20 @@ def test_with_draws_and_outputs_by_loops():
 
 def test_shapley_values_have_the_least_infidelity_of_all_that_add_up():
     # Lundberg and Lee, 2017, theorem 2; the errors of the others sum to zero.
-    least = explain(curved).quality(curved, BACKGROUND).infidelity
+    least = quality(explain(curved), curved, BACKGROUND).infidelity
     for seed in range(3):
         errors = np.random.default_rng(seed).normal(size=X.shape)
         errors -= errors.mean(axis=1, keepdims=True)
-        assert (explain(curved, errors).quality(curved, BACKGROUND).infidelity > least).all()
+        assert (quality(explain(curved, errors), curved, BACKGROUND).infidelity > least).all()
 
 
 def test_draws_of_a_law_add_their_covariance_to_the_infidelity():
     covariance = np.array([[0.4, 0.1, 0.0], [0.1, 0.3, -0.1], [0.0, -0.1, 0.2]])
     explanation = explain(curved, covariance=np.broadcast_to(covariance, (4, 3, 3)))
-    drawn = explanation.sample(jax.random.key(0), 4000).quality(curved, BACKGROUND)
+    drawn = quality(explanation.sample(jax.random.key(0), 4000), curved, BACKGROUND)
     added = sum(weight * (~kept) @ covariance @ (~kept) for kept, weight in shapley_kernel(3))
     error = drawn.infidelity.std(["chain", "draw"]) / 4000**0.5
-    gap = drawn.infidelity.mean(["chain", "draw"]) - explanation.quality(curved, BACKGROUND).infidelity - added
+    gap = drawn.infidelity.mean(["chain", "draw"]) - quality(explanation, curved, BACKGROUND).infidelity - added
     assert (abs(gap) < 4 * error).all()
 
 
@@ -140,8 +145,8 @@ def test_many_features_take_a_sample_of_coalitions():
     x, background = RNG.normal(size=(1, 12)), RNG.normal(size=(2, 12))
     errors = RNG.normal(size=12)
     explanation = Explanation.create(x - background.mean(axis=0) + errors, 0.0, x.sum(axis=1), x)
-    measured = explanation.quality(
-        lambda points: np.sum(points, axis=1), background, num_coalitions=400, rng_key=jax.random.key(1)
+    measured = quality(
+        explanation, lambda points: np.sum(points, axis=1), background, num_coalitions=400, rng_key=jax.random.key(1)
     )
     expected = sum(weight * errors[~kept].sum() ** 2 for kept, weight in shapley_kernel(12))
     np.testing.assert_allclose(measured.infidelity, expected, rtol=0.3)
@@ -149,11 +154,11 @@ def test_many_features_take_a_sample_of_coalitions():
 
 def test_other_games_and_one_feature():
     function = kpp.RKHSFunction(kpp.kernels.RBF(1.0), BACKGROUND, RNG.normal(size=9), intercept=0.2)
-    measured = Explanation.create(X, 0.0, function(X), X).quality(function, Baseline())
+    measured = quality(Explanation.create(X, 0.0, function(X), X), function, Baseline())
     np.testing.assert_allclose(measured.insertion[:, 0], np.sum(function.coefficients) + 0.2, rtol=1e-12)
     np.testing.assert_allclose(measured.insertion[:, -1], function(X), rtol=1e-12)
     single = Explanation.create(X[:, :1] + 0.5, 0.0, X[:, 0], X[:, :1])
-    measured = single.quality(LinearRegression().fit(X[:, :1], X[:, 0]), np.zeros((2, 1)))
+    measured = quality(single, LinearRegression().fit(X[:, :1], X[:, 0]), np.zeros((2, 1)))
     np.testing.assert_allclose(measured.infidelity, 0.25, rtol=1e-12)
 
 
@@ -165,21 +170,21 @@ def test_bad_arguments_are_refused():
     twice = Explanation.create(np.zeros((1, 2, 4, 3)), np.zeros((1, 2)), np.zeros((1, 2, 4)), X, draws=True)
     draws = kpp.DrawFunction(lambda points: np.zeros((1, 3, len(points))))
     for call, message in (
-        (lambda: explanation.quality(curved, BACKGROUND), "`predictor` must predict what was explained"),
-        (lambda: explanation.quality(linear, BACKGROUND[:, :2]), "`background` must have 3 columns"),
-        (lambda: explanation.quality(linear, BACKGROUND, num_coalitions=1), "`num_coalitions`"),
-        (lambda: explanation.quality(linear, BACKGROUND, neighbors=0), "`neighbors`"),
-        (lambda: groups.quality(linear, BACKGROUND), "several columns"),
+        (lambda: quality(explanation, curved, BACKGROUND), "`predictor` must predict what was explained"),
+        (lambda: quality(explanation, linear, BACKGROUND[:, :2]), "`background` must have 3 columns"),
+        (lambda: quality(explanation, linear, BACKGROUND, num_coalitions=1), "`num_coalitions`"),
+        (lambda: quality(explanation, linear, BACKGROUND, neighbors=0), "`neighbors`"),
+        (lambda: quality(groups, linear, BACKGROUND), "several columns"),
         (
-            lambda: twice.quality(draws, BACKGROUND),
+            lambda: quality(twice, draws, BACKGROUND),
             r"draws of the explanation, \(chain, draw\) = \(1, 2\), got \(1, 3\)",
         ),
-        (lambda: explanation.quality(lambda p: p @ WEIGHTS.T, BACKGROUND), "the outputs of the explanation"),
+        (lambda: quality(explanation, lambda p: p @ WEIGHTS.T, BACKGROUND), "the outputs of the explanation"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
     with pytest.raises(TypeError, match="`predictor` is a builtins.str"):
-        explanation.quality("model", BACKGROUND)
+        quality(explanation, "model", BACKGROUND)
     many = Explanation.create(np.zeros((1, 12)), 0.0, np.zeros(1), np.zeros((1, 12)))
     with pytest.raises(TypeError, match="rng_key"):
-        many.quality(lambda points: np.zeros(len(points)), np.zeros((2, 12)), num_coalitions=100)
+        quality(many, lambda points: np.zeros(len(points)), np.zeros((2, 12)), num_coalitions=100)

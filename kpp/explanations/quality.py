@@ -34,12 +34,12 @@ def quality(
     neighbors: int,
     rng_key: RngKey | None,
 ) -> xr.Dataset:
-    """Return deletion, insertion, infidelity and stability; see `Explanation.quality`."""
+    """Return deletion, insertion, infidelity and stability; see `kpp.explanations.compare`."""
     count(num_coalitions, "num_coalitions", 2)
     count(neighbors, "neighbors")
     x, array = dataset["data"].values, dataset["values"]
     if np.isnan(x).any():
-        raise ValueError("`quality` needs one value of every feature, but some features stand for several columns")
+        raise ValueError("`explanations` need one value of every feature, but some features stand for several columns")
     outputs = [dim for dim in array.dims if dim == "output"]
     draws = tuple(array.sizes[dim] for dim in SAMPLE_DIMS if dim in array.dims)
     values = array.transpose(..., "instance", *outputs, "feature").values
