@@ -161,7 +161,11 @@ LAWS = laws_in(globals())
 def _with_draws(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> Any:
     """Return a function with two draws, the predictor's and minus half of it, or None if there is none."""
     function = resolve(predictor, x, explainer.requires).function
-    if explainer.requires == "rkhs_function" and isinstance(function, RKHSFunction) and not function.batch_shape:
+    if (
+        explainer.requires in ("rkhs_function", "pairs")
+        and isinstance(function, RKHSFunction)
+        and not function.batch_shape
+    ):
         coefficients = jnp.stack([function.coefficients, -0.5 * function.coefficients])[None]
         return RKHSFunction.over_draws(
             function.kernel, function.points, coefficients, function.intercept, batch_shape=(1, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import equinox as eqx
 import jax
@@ -11,9 +12,21 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kpp.functions import RKHSFunction
-from kpp.games import AbstractValueFunction
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, rows, spec_copy
+from kpp.games import AbstractValueFunction, all_coalitions, shapley_values, shapley_values_from_table
+from kpp.testing.compare import (
+    assert_close,
+    assert_raises,
+    assert_same_tree,
+    laws_in,
+    once_per_example,
+    rows,
+    spec_copy,
+)
 from kpp.typing import AnyArray
+
+# The largest number of features whose coalitions are enumerated, for the axioms. The other laws ask for the same
+# coalitions then, because each number of coalitions is a compiled program of its own.
+_MOST = 6
 
 
 def values_have_a_row_a_coalition(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
@@ -132,7 +145,54 @@ def survives_the_round_trip_through_a_spec(
         assert_close(copy(function, x, coalitions), value_function(function, x, coalitions), "values of the copy", 10)
 
 
+def shapley_values_are_efficient(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
+    """The Shapley values of a point add up to the value of the full coalition minus the value of the empty one."""
+    table, values = _game(value_function, function, x)
+    assert_close(values.sum(axis=0), table[-1] - table[0], "sums of Shapley values and v(full) - v(empty)", factor=1000)
+
+
+def shapley_values_are_linear(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
+    """The Shapley values of 2 f + 3 are twice those of f."""
+    doubled = eqx.tree_at(lambda f: (f.coefficients, f.intercept), function, replace_fn=lambda leaf: 2 * leaf)
+    values, expected = (_game(value_function, f, x)[1] for f in (doubled + 3.0, function))
+    assert_close(values, 2 * expected, "Shapley values of 2 f + 3 and twice those of f", factor=1000)
+
+
+def null_players_get_nothing(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
+    """A Shapley value is between the least and the largest that a feature adds to a coalition: 0 if it adds nothing."""
+    table, values = _game(value_function, function, x)
+    numbers = np.arange(len(table))  # bit j of the number of a coalition says whether feature j is in it
+    for j, value in enumerate(values):
+        others = numbers[numbers >> j & 1 == 0]
+        gains = table[others + 2**j] - table[others]
+        inside = np.clip(value, gains.min(axis=0), gains.max(axis=0))
+        assert_close(value, inside, f"the value of feature {j} and the nearest that it may have", factor=1000)
+
+
+def symmetric_players_get_the_same(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
+    """Shapley values of two features differ at most by the largest difference of what they add to a coalition."""
+    table, values = _game(value_function, function, x)
+    numbers = np.arange(len(table))
+    for i, j in itertools.combinations(range(len(values)), 2):
+        others = numbers[(numbers >> i | numbers >> j) & 1 == 0]
+        allowed = np.abs(table[others + 2**i] - table[others + 2**j]).max(axis=0)
+        found = np.maximum(np.abs(values[i] - values[j]), allowed)
+        assert_close(found, allowed, f"the difference of the values of features {i} and {j} and its limit", factor=1000)
+
+
 LAWS = laws_in(globals())
+
+
+@once_per_example
+def _game(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of all coalitions, (2^d, ...), and the Shapley values, (d, ...); nothing for many features."""
+    if _num_features(x) > _MOST:
+        return np.zeros((2, 0)), np.zeros((0, 0))
+    batch = len(function.batch_shape)
+    table = np.moveaxis(np.asarray(value_function(function, x, all_coalitions(_num_features(x)))), batch, 0)
+    if isinstance(x, tuple) or x.ndim > 2:  # `shapley_values` takes points, (p, d)
+        return table, np.asarray(shapley_values_from_table(table))
+    return table, np.moveaxis(np.asarray(shapley_values(value_function, function, x)), batch + 1, 0)
 
 
 def _num_points(x: PyTree) -> int:
@@ -144,8 +204,10 @@ def _num_features(x: PyTree) -> int:
 
 
 def _coalitions(x: PyTree) -> np.ndarray:
-    """Return the empty coalition, each feature alone, all features but the first, and the full coalition."""
+    """Return all coalitions of few features; otherwise none, each feature alone, all but the first, and all."""
     d = _num_features(x)
+    if d <= _MOST:
+        return all_coalitions(d)
     all_but_first = np.arange(d) > 0
     return np.concatenate([np.zeros((1, d), bool), np.eye(d, dtype=bool), all_but_first[None], np.ones((1, d), bool)])
 

@@ -374,6 +374,10 @@ def fit_entries() -> Iterator[BadCase]:
     bad = [value for value in bad_points(x) if value is not None]
     yield from entry("kpp.explain", "background", lambda value: explain(background=value), bad)
     yield from entry("kpp.explain", "groups", lambda value: explain(groups=value), WRONG["groups"])
+    measure = functools.partial(kpp.explanations.compare, {"one": explain(covariance=None)}, fit)
+    yield from entry("compare", "background", measure, [None, *bad])
+    for name in ("num_coalitions", "neighbors"):
+        yield from entry("compare", name, lambda v, name=name: measure(x, **{name: v}), [0, *COUNTS[:5]])
     inspect_fit = functools.partial(kpp.sensitivity, fit, x)
     bad = [*bad_points(x), x[:1]]
     yield from entry("kpp.sensitivity", "x", lambda value: kpp.sensitivity(fit, value), bad)

@@ -10,7 +10,7 @@ import pytest
 
 from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
-from kpp.games import AbstractValueFunction
+from kpp.games import AbstractProductValueFunction, AbstractValueFunction
 from kpp.kernels import RBF
 from kpp.testing import check_value_function, checks_of
 
@@ -78,6 +78,18 @@ class TakesAnything(Honest):
         return Honest.__call__(self, function, x, np.ones((1, 2), dtype=bool))
 
 
+class OtherFactors(Honest, AbstractProductValueFunction):
+    """The factors of absent features, from which Shapley values are computed, are not those of the values."""
+
+    wrong: jax.Array = eqx.field(default=(3.0, -3.0), converter=jnp.asarray)
+
+    def references(self, num_features):
+        return self.reference[None]
+
+    def absent_factors(self, term, references, points):
+        return self.wrong[:, None, None] * term.factors(references, points)
+
+
 class DependsOnJit(Honest):
     def __call__(self, function, x, coalitions):
         values = Honest.__call__(self, function, x, coalitions)
@@ -95,7 +107,7 @@ class Doubling(Honest):
 
 PLANTED = {
     "derives_from_the_abstract_class": (NotAValueFunction, "does not derive from AbstractValueFunction"),
-    "values_have_a_row_a_coalition": (PointsFirst, r"shape \(2, 5\), expected \(5, 2\)"),
+    "values_have_a_row_a_coalition": (PointsFirst, r"shape \(2, 4\), expected \(4, 2\)"),
     "full_coalition_is_the_prediction": (Shrunk, "differ by"),
     "empty_coalition_is_the_base": (OtherBase, "differ by"),
     "linear_in_the_function": (Squared, "differ by"),
@@ -103,6 +115,10 @@ PLANTED = {
     "draws_lead": (DrawsLast, "shape"),
     "refuses_coalitions_that_are_not_boolean": (TakesAnything, "coalitions with numbers is accepted"),
     "jit_changes_nothing": (DependsOnJit, "differ by"),
+    "shapley_values_are_efficient": (OtherFactors, "differ by"),
+    "shapley_values_are_linear": (Squared, "differ by"),
+    "null_players_get_nothing": (OtherFactors, "the value of feature 0 and the nearest that it may have: differ by"),
+    "symmetric_players_get_the_same": (OtherFactors, "of features 0 and 1 and its limit: differ by"),
     "survives_the_round_trip_as_a_pytree": (NaNLeaf, "a leaf of the pytree differs"),
     "survives_the_round_trip_through_a_spec": (Doubling, "differ by"),
 }
@@ -114,6 +130,16 @@ def test_every_check_has_a_planted_violation():
 
 def test_honest_value_function_passes():
     check_value_function(Honest(), FUNCTION, X)
+
+
+def test_the_axioms_of_many_features_are_left_out():
+    function = RKHSFunction(RBF(1.2), np.zeros((1, 11)), np.ones(1))
+    for name in ("shapley_values_are_efficient", "null_players_get_nothing", "symmetric_players_get_the_same"):
+        CHECKS[name](OtherFactors(), function, np.zeros((1, 11)))
+
+
+def test_right_factors_pass():
+    check_value_function(OtherFactors(wrong=(1.0, 1.0)), FUNCTION, X)
 
 
 @pytest.mark.parametrize("name", CHECKS)
