@@ -397,9 +397,9 @@ def test_duels_and_matrices(small_fit, played, caplog):
 
 @pytest.mark.slow
 def test_joint_draws_of_preferences(small_fit, played):
-    draws = sample_preferences(small_fit, jax.random.key(0), played[0][:3], 300)
+    draws = sample_preferences(small_fit, jax.random.key(0), matches_of(played), 300)
     np.testing.assert_array_equal(draws, -np.swapaxes(draws, 1, 2))
-    matrix = preference_matrix(small_fit, played[0][:3])
+    matrix = preference_matrix(small_fit, matches_of(played))
     # Five standard errors of a mean and of a variance in 300 draws, for variances below 1.
     np.testing.assert_allclose(draws.mean(0), matrix["mean"][0, 0], atol=0.29)
     np.testing.assert_allclose(draws.var(0), matrix["latent_variance"][0, 0], atol=0.41)
@@ -540,12 +540,11 @@ def test_the_inference_decides_whether_preferences_are_drawn():
 @pytest.mark.slow
 def test_hyperparameters_at_one_value(played, caplog):
     """Their names, one term of the leave-one-out score a pair, and the warning that intervals are too narrow."""
-    items, numbers, y = played
-    matches = matches_of((items, numbers, np.where(np.arange(12) < 3, 0.5, y)), tie=0.5)
-    prior = dist.LogNormal(0.0, 0.5)
-    model = GPGP(RBF(prior) + dist.HalfNormal(1.0), "ordinal", tie_width=dist.HalfNormal(1.0), latent="laplace")
+    items, numbers, _ = played
+    matches = matches_of(played)
+    model = GPGP(RBF(dist.LogNormal(0.0, 0.5)) + dist.HalfNormal(1.0))
     fit = model.fit(jax.random.key(0), matches, inference=kpp.MAP(progress=False), num_prior_samples=0)
-    assert sorted(fit.draws) == ["kernel.kernels.0.lengthscale", "kernel.kernels.1.variance", "tie_width"]
+    assert sorted(fit.draws) == ["kernel.kernels.0.lengthscale", "kernel.kernels.1.variance"]
     assert fit.idata.log_likelihood["y"].shape == (1, 1, matches.num_pairs)
     assert fit.idata.posterior_predictive["y"].dims == ("chain", "draw", "instance", "outcome")
     np.testing.assert_array_equal(fit.idata.observed_data["y"].sum("outcome"), matches.counts)
