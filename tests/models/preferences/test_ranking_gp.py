@@ -243,20 +243,28 @@ def test_leave_one_out_is_near_to_fits_without_the_ranking(fit):
 
 @pytest.mark.slow
 def test_weighted_draws_have_the_exact_posterior():
-    """Two items, so that the utility difference is one number: its exact posterior by quadrature."""
+    """Two items, so that the utility difference is one number: its exact posterior and evidence by quadrature."""
     rankings = Rankings.create(np.array([[0.0], [1.0]]), [[0, 1]] * 4)
-    model = RankingGP(RBF(1.0, variance=dist.LogNormal(1.0, 0.5)))
-    z, v = np.meshgrid(np.linspace(-40, 40, 4001), np.linspace(-3, 5, 161), indexing="ij")
-    variance = 2 * np.exp(v) * (1 - np.exp(-0.5))
-    log_joint = 4 * special.log_expit(z) - 0.5 * z**2 / variance - 0.5 * np.log(variance) - 0.5 * ((v - 1.0) / 0.5) ** 2
-    weights = np.exp(log_joint - special.logsumexp(log_joint))
-    mean, sd = (weights * z).sum(), np.sqrt((weights * z**2).sum() - (weights * z).sum() ** 2)
-    fit = model.fit(KEY, rankings, inference=kpp.Laplace(num_samples=4000, progress=False), num_prior_samples=0)
-    utilities = fit.predict(rankings.items)["mean"].values.reshape(-1, 2)
-    difference = utilities[:, 0] - utilities[:, 1]
-    # An effective size above 1000: 4 standard errors; heavy tails double that of the sd.
-    assert abs(difference.mean() - mean) < 4 * sd / np.sqrt(1000)
-    assert abs(difference.std() / sd - 1) < 0.2
+    covariance = 3.0 * rbf(np.asarray(rankings.items))
+    marginal = RankingMarginal(covariance, law_of(rankings), whitened="z")
+
+    @jax.jit
+    def draw(keys):
+        drawn, log_weight = jax.vmap(lambda key: marginal.draw_latents(key, rankings.order))(keys)
+        return drawn["z"], log_weight, marginal.log_prob(rankings.order)
+
+    white, log_weight, approximation = map(np.asarray, draw(jax.random.split(KEY, 4000)))
+    difference, weights = white @ np.linalg.cholesky(covariance).T @ [1.0, -1.0], np.exp(log_weight)
+    z, step = np.linspace(-40, 40, 4001, retstep=True)
+    mass = step * special.expit(z) ** 4 * stats.norm.pdf(z, scale=np.sqrt(6.0 * (1 - np.exp(-0.5))))
+    mean, sd = np.average(z, weights=mass), np.sqrt(np.cov(z, aweights=mass, ddof=0))
+    size = weights.sum() ** 2 / (weights**2).sum()
+    assert size > 1000
+    # Four standard errors.
+    assert abs(np.average(difference, weights=weights) - mean) < 4 * sd / np.sqrt(size)
+    assert abs(np.sqrt(np.cov(difference, aweights=weights, ddof=0)) / sd - 1) < 4 / np.sqrt(2 * size)
+    error = weights.std() / weights.mean() / np.sqrt(4000)
+    assert abs(weights.mean() * np.exp(approximation) / mass.sum() - 1) < 4 * error
 
 
 @pytest.mark.slow
