@@ -38,7 +38,7 @@ def test_values_and_covariances_are_those_of_the_same_process_of_kpp(process):
     model = GPRegression(RBF(lengthscale=ARD, variance=1.7), noise_variance=0.1)
     model, data, schema = model.prepare(DATA, TARGET)
     fit = kpp.Fit(model, None, data, schema, {}, kpp.MAP(progress=False))
-    options = {"value_function": "observational", "covariance": "joint", "progress": False, **BACKGROUND}
+    options = {"covariance": "joint", "progress": False, **BACKGROUND}
     explanation, ours = kpp.explain(process, X, **options), kpp.explain(fit, X, **options)
     assert explanation.attrs["uncertainty"] == "function only"  # others may have estimated their hyperparameters
     assert ours.attrs["uncertainty"] == "full"  # ours are given
