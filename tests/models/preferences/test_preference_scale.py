@@ -126,7 +126,7 @@ def test_the_side_that_a_match_is_told_from_changes_nothing():
 def in_contexts():
     kernel = Contextual(GeneralizedPreferential(RBF(0.8)), RBF(1.2))
     model = PreferenceLogistic(kernel, 0.003, preconditioner_rank=3)
-    return model.fit(jax.random.key(0), IN_CONTEXTS, inference=kpp.MAP(progress=False), num_prior_samples=2)
+    return model.fit(jax.random.key(0), IN_CONTEXTS, inference=kpp.MAP(progress=False), num_prior_samples=0)
 
 
 @pytest.mark.slow
