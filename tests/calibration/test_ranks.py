@@ -151,16 +151,17 @@ def test_simulations_come_from_the_prior_and_the_likelihood():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", [None, lambda model: HMC(model, num_steps=6, trajectory_length=None)])
-def test_nuts_and_hmc_are_calibrated_and_a_wrong_noise_is_found(kernel):
+def test_hmc_is_calibrated_and_a_wrong_noise_is_found():
+    def kernel(model):
+        return HMC(model, num_steps=6, trajectory_length=None)
+
     options = {"num_datasets": 200, "num_draws": 31, "num_warmup": 100, "thinning": 3, "kernel": kernel}
     data = {"times": TIMES}
     assert simulation_based_calibration(jax.random.key(1), model, data, **options).p_value() > 1e-4
-    if kernel is not None:
-        wrong = simulation_based_calibration(
-            jax.random.key(1), model, data, simulator=lambda times: model(times, noise=4.0), **options
-        )
-        assert wrong.p_value() < 1e-4
+    wrong = simulation_based_calibration(
+        jax.random.key(1), model, data, simulator=lambda times: model(times, noise=4.0), **options
+    )
+    assert wrong.p_value() < 1e-4
 
 
 MISTAKES = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -84,13 +85,6 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(landmark_machines, "_BLOCK_ENTRIES", 20 * 16)
 
 
-@pytest.fixture
-def client():
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as found:
-        yield found
-
-
 def assert_identical(found, known):
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(known), strict=True)
     assert jax.tree.structure(found) == jax.tree.structure(known)
@@ -100,15 +94,28 @@ def assert_identical(found, known):
 
 
 @pytest.mark.slow
-def test_all_schedulers_give_the_bits_of_no_scheduler(request):
-    """One test, so that programs are compiled once in each process."""
+def test_all_schedulers_give_the_bits_of_no_scheduler(tmp_path):
+    """One test, so that programs are compiled once. A process of a worker that is killed loses no replication."""
     known = {name: user() for name, user in USERS.items()}  # before there is a client
     with dask.config.set(scheduler="synchronous"):
         for name in USERS.keys() - {"calibration"}:
             assert_identical(USERS[name](), known[name])
-    request.getfixturevalue("client")
-    for name, user in USERS.items():
-        assert_identical(user(), known[name])
+    killed = tmp_path / "killed"
+
+    def kill_once(key, number):
+        if number == 3 and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return draw(key, number)
+
+    options = {"n_workers": 1, "dashboard_address": ":0"}
+    inside = distributed.LocalCluster(**options, threads_per_worker=2, processes=False)
+    with inside, distributed.Client(inside):
+        for name, user in USERS.items():
+            assert_identical(user(), known[name])
+    with distributed.LocalCluster(**options, threads_per_worker=1) as cluster, distributed.Client(cluster):
+        assert_identical(replicate(KEY, kill_once, 5, progress=False), known["replications"])
+    assert killed.exists()
 
 
 def fail_at_two(key, number):
@@ -224,41 +231,14 @@ def wait(key, number):
     time.sleep(60.0)
 
 
-def wait_for(block):
-    wait(None, 0)
-    return block
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("user", ["replications", "ridge"])
-def test_a_scheduler_that_is_gone_is_an_error(user, tmp_path):
+def test_a_scheduler_that_is_gone_is_an_error(tmp_path):
     process, address = start_cluster(tmp_path)
     with distributed.Client(address, timeout=20) as client:
         client.run_on_scheduler(stop_soon)
         with pytest.raises(RuntimeError, match="the scheduler is gone .* nothing is kept"):
-            if user == "replications":
-                replicate(KEY, wait, 3, progress=False)
-            else:
-                x = da.from_array(X, chunks=(90, 2)).map_blocks(wait_for, dtype=float, meta=np.zeros((0, 0)))
-                LandmarkRidge(RBF(np.ones(2)), 1e-2, **FIELDS).fit(KEY, x, Y)
+            replicate(KEY, wait, 3, progress=False)
     process.wait(timeout=60)
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_loses_no_replication(client, tmp_path):
-    import signal
-
-    killed = tmp_path / "killed"
-
-    def kill_once(key, number):
-        if number == 3 and not killed.exists():
-            killed.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return draw(key, number)
-
-    found = replicate(KEY, kill_once, 5, progress=False)
-    assert killed.exists()
-    assert_identical(found, [draw(key, number) for number, key in enumerate(jax.random.split(KEY, 5))])
 
 
 def test_after_an_error_no_other_task_goes_on_unseen(tmp_path):

@@ -57,9 +57,8 @@ def further(embedding):
     return embedding.variance(AT, QUERY), embedding.log_evidence(), embedding.fitted_amplitude()
 
 
-@pytest.mark.slow_variants("backdoor", "none")
-@pytest.mark.parametrize("kind", KINDS)
-def test_reference_vectors(kind, root):
+def test_reference_vectors(root):
+    kind = "frontdoor"  # the others are conditioned below
     vectors = np.load(root / "tests" / "data" / "bayesimp.npz")
     x, y, z = (vectors[f"in_{name}"] for name in "XYZ")
     adjusted = adjustment(kind, RBF(vectors["in_lz"]), z, vectors["in_lamz"] / len(x))

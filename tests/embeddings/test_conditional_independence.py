@@ -213,16 +213,6 @@ def confounded(effect, columns=1, spread=0.5):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("columns", "most"), [(1, 0.05), (3, 0.10)])
-def test_level_given_confounders(columns, most):
-    # 100 sets: standard deviation 0.02 to 0.03. With three columns and 100 rows the regressions are imperfect.
-    assert np.mean(p_values(confounded(lambda e: 0.0, columns), 100) <= 0.05) <= most + 0.08
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("effect", "least"), [(lambda e: 0.6 * e, 0.8), (lambda e: 5 * e**2, 0.5)], ids=["linear", "square"]
-)
-def test_effects_are_found(effect, least):
-    # 40 sets: standard deviation 0.08 or less. The square leaves no covariance of the residuals.
-    assert np.mean(p_values(confounded(effect), 40) <= 0.05) >= least
+def test_an_effect_without_covariance_is_found():
+    """40 sets: standard deviation 0.08. The levels are measured by `examples.coverage` and `examples.benchmarks`."""
+    assert np.mean(p_values(confounded(lambda e: 5 * e**2), 40) <= 0.05) >= 0.5

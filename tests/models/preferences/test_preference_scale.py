@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -12,21 +11,16 @@ from scipy.special import expit
 
 import kpp
 from kpp.features import Nystrom
-from kpp.gp import BernoulliLikelihood
-from kpp.gp.toolkit import laplace_posterior, leave_one_out_latent
 from kpp.inference import ConvergenceError
 from kpp.kernels import RBF, Contextual, GeneralizedPreferential, Linear, Preferential
 from kpp.preferences import ItemFunction, Matches
 from kpp_models import (
-    KernelLogistic,
-    KernelRidge,
     PreferenceLogistic,
     PreferenceRidge,
     duel,
     preference_matrix,
     sample_preferences,
 )
-from kpp_models.estimators import BradleyTerry, match_rows
 from kpp_models.preferences import many_matches
 from kpp_models.preferences.pairs import pair_marginal
 from kpp_models.preferences.pairs.pair_marginal import PairMarginal
@@ -48,16 +42,10 @@ KERNELS = [pytest.param(BOTH, id="both"), pytest.param(NYSTROM, id="Nystrom")]
 CONTEXTS = RNG.normal(size=(4, 2))[RNG.integers(0, 4, 40)]
 NEW_CONTEXTS = np.concatenate([CONTEXTS[:3], RNG.normal(size=(3, 2))])  # known ones and new ones
 IN_CONTEXTS = Matches.create(ITEMS, FIRST, SECOND, Y, CONTEXTS, tie=0.5)
-#: A kernel of contexts without finite features, one with them, and one per term.
-CONTEXTUAL = [
-    pytest.param(Contextual(BOTH, RBF(1.2)), id="by the different contexts"),
-    pytest.param(Contextual(BOTH, Linear() + 0.3), id="by features of contexts", marks=pytest.mark.slow),
-    pytest.param(
-        Contextual(GeneralizedPreferential(Nystrom(RBF(0.8), ITEMS[:4])), RBF(1.2))
-        + 0.5 * Contextual(Preferential(RBF(0.7)), Linear()),
-        id="one per term",
-    ),
-]
+#: A kernel of contexts without finite features, for a sum of kernels of items, and one with them.
+CONTEXTUAL = Contextual(
+    2.0 * GeneralizedPreferential(Nystrom(RBF(0.8), ITEMS[:4])) + Preferential(RBF(0.7)), RBF(1.2)
+) + 0.5 * Contextual(Preferential(RBF(0.7)), Linear() + 0.3)
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +78,14 @@ def dense_ridge(gram, total):
     return np.linalg.solve(gram + total * np.eye(len(gram)), 2 * Y - 1)
 
 
-def dense_logistic(gram, total):
+def dense_logistic(gram, total, y=Y):
     """The coefficients of single matches, by Newton's method on the stationary equation, which has one solution."""
     alpha = np.zeros(len(gram))
     for _ in range(50):
         chance = expit(gram @ alpha)
         jacobian = total * np.eye(len(gram)) + (chance * (1 - chance))[:, None] * gram
-        alpha -= np.linalg.solve(jacobian, total * alpha - Y + chance)
-    assert np.abs(total * alpha - Y + expit(gram @ alpha)).max() < 1e-13
+        alpha -= np.linalg.solve(jacobian, total * alpha - y + chance)
+    assert np.abs(total * alpha - y + expit(gram @ alpha)).max() < 1e-13
     return alpha
 
 
@@ -116,36 +104,16 @@ def test_logistic_is_the_dense_fit_to_single_matches(compare):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", CONTEXTUAL)
-def test_fits_in_contexts_are_the_dense_fits_to_single_matches(kernel):
-    matrix = jax.jit(lambda a, b: kernel(a, b))
+def test_fits_in_contexts_are_the_dense_fits_to_single_matches():
+    matrix = jax.jit(lambda a, b: CONTEXTUAL(a, b))
     gram = np.asarray(matrix((POINTS, CONTEXTS), (POINTS, CONTEXTS)))
     sections = np.asarray(matrix((NEW, NEW_CONTEXTS), (POINTS, CONTEXTS)))
-    ridge = fitted(PreferenceRidge(kernel, 0.01, preconditioner_rank=3), IN_CONTEXTS)
+    ridge = fitted(PreferenceRidge(CONTEXTUAL, 0.01, preconditioner_rank=3), IN_CONTEXTS)
     expected = sections @ dense_ridge(gram, 40 * 0.01)
     np.testing.assert_allclose(ridge((NEW, NEW_CONTEXTS)), expected, rtol=1e-8, atol=1e-8)
-    logistic = fitted(PreferenceLogistic(kernel, 0.003, preconditioner_rank=3), IN_CONTEXTS)
+    logistic = fitted(PreferenceLogistic(CONTEXTUAL, 0.003, preconditioner_rank=3), IN_CONTEXTS)
     expected = sections @ dense_logistic(gram, 40 * 0.003)
     np.testing.assert_allclose(logistic((NEW, NEW_CONTEXTS)), expected, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_ridge_is_kernel_ridge(kernel):
-    dense = jax.jit(lambda data: KernelRidge(kernel, 0.01).function_draw({}, data)(jnp.asarray(NEW)))
-    expected = dense({"x": jnp.asarray(POINTS), "y": jnp.asarray(2 * Y - 1)})
-    found = fitted(PreferenceRidge(kernel, 0.01, preconditioner_rank=3), MATCHES)
-    np.testing.assert_allclose(found(NEW), expected, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_logistic_is_kernel_logistic(kernel):
-    labels = jnp.asarray(np.concatenate([np.ceil(Y), np.floor(Y)]))  # a tie is one of each
-    dense = jax.jit(lambda data: KernelLogistic(kernel, 0.003).function_draw({}, data)(jnp.asarray(NEW)))
-    expected = dense({"x": jnp.tile(POINTS, (2, 1, 1)), "y": labels})
-    found = fitted(PreferenceLogistic(kernel, 0.003, preconditioner_rank=3), MATCHES)
-    np.testing.assert_allclose(found(NEW), expected, rtol=1e-8, atol=1e-8)
 
 
 def test_the_side_that_a_match_is_told_from_changes_nothing():
@@ -154,11 +122,16 @@ def test_the_side_that_a_match_is_told_from_changes_nothing():
     assert np.array_equal(fitted(model, mirrored).coefficients, fitted(model, MATCHES).coefficients)
 
 
-@pytest.mark.slow
-def test_a_fit_in_contexts_answers_queries_and_is_saved(tmp_path):
-    kernel = CONTEXTUAL[0].values[0]
+@pytest.fixture(scope="module")
+def in_contexts():
+    kernel = Contextual(GeneralizedPreferential(RBF(0.8)), RBF(1.2))
     model = PreferenceLogistic(kernel, 0.003, preconditioner_rank=3)
-    fit = model.fit(jax.random.key(0), IN_CONTEXTS, inference=kpp.MAP(progress=False), num_prior_samples=2)
+    return model.fit(jax.random.key(0), IN_CONTEXTS, inference=kpp.MAP(progress=False), num_prior_samples=0)
+
+
+@pytest.mark.slow
+def test_a_fit_in_contexts_answers_queries_and_is_saved(in_contexts, tmp_path):
+    fit = in_contexts
     g = fit.model.item_function(fit.data)
     expected = np.asarray(g((NEW, NEW_CONTEXTS)))
     predicted = fit.predict((NEW, NEW_CONTEXTS))
@@ -183,14 +156,10 @@ def test_a_fit_in_contexts_answers_queries_and_is_saved(tmp_path):
 
 
 @pytest.mark.slow
-def test_explanations_add_up_to_the_preference():
-    kernel = Contextual(GeneralizedPreferential(RBF(0.8)), RBF(1.2))
-    fit = PreferenceRidge(kernel, 0.01, preconditioner_rank=3).fit(
-        jax.random.key(0), IN_CONTEXTS, inference=kpp.MAP(progress=False), num_prior_samples=0
-    )
+def test_explanations_add_up_to_the_preference(in_contexts):
     explainer = PrefShap(PreferentialItems(ITEMS[:5]), progress=False)
-    values = explainer.explain(fit, (NEW, NEW_CONTEXTS)).values.values
-    mean = fit.predict((NEW, NEW_CONTEXTS))["mean"].values
+    values = explainer.explain(in_contexts, (NEW, NEW_CONTEXTS)).values.values
+    mean = in_contexts.predict((NEW, NEW_CONTEXTS))["mean"].values
     # Both sums have some hundred products of numbers near 1.
     np.testing.assert_allclose(values.sum(axis=-1), mean, rtol=1e-9, atol=1e-9)
 
@@ -202,12 +171,12 @@ def test_leave_one_out_of_logistic_is_the_cavity_of_the_dense_process(compare):
     y = np.random.default_rng(8).integers(0, 2, len(pairs)).astype(float)
     model, data, _ = PreferenceLogistic(BOTH, 0.01).prepare(Matches.create(ITEMS, *pairs.T, y))
 
-    @jax.jit
-    def cavity(covariance):
-        mode = laplace_posterior(BernoulliLikelihood(jnp.asarray(y)), covariance, jnp.zeros(()))
-        return leave_one_out_latent(covariance, mode)[0]
-
-    held_out = np.asarray(cavity(compare(ITEMS[pairs], ITEMS[pairs]) / (len(pairs) * 0.01)))
+    covariance = compare(ITEMS[pairs], ITEMS[pairs]) / (len(pairs) * 0.01)
+    alpha = dense_logistic(covariance, 1.0, y)
+    weight = expit(covariance @ alpha) * expit(-covariance @ alpha)
+    posterior = covariance - covariance @ np.linalg.solve(covariance + np.diag(1 / weight), covariance)
+    cavity = 1 / (1 / np.diag(posterior) - weight)  # the variance of the law without a match
+    held_out = covariance @ alpha - cavity * alpha  # `alpha` is the slope of the log density
     expected = np.log(expit(np.where(y == 1, held_out, -held_out)))
     # Two factorizations of matrices with condition numbers near 100.
     np.testing.assert_allclose(model.log_likelihood({}, data)["y"], expected, rtol=1e-8, atol=1e-8)
@@ -241,12 +210,11 @@ def test_the_evidence_of_ridge_is_a_normal_density(kernel):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", CONTEXTUAL)
-def test_draws_from_the_prior_have_the_covariance_of_the_kernel(kernel):
-    model, data, _ = PreferenceRidge(kernel, 1e-9).prepare(IN_CONTEXTS)
+def test_draws_from_the_prior_have_the_covariance_of_the_kernel():
+    model, data, _ = PreferenceRidge(CONTEXTUAL, 1e-9).prepare(IN_CONTEXTS)
     law = PairMarginal(model.item_function(data), model.process(data["trials"])[1])
     draws = np.asarray(jax.jit(lambda law: law.sample(jax.random.key(0), (20_000,)))(law))
-    gram = np.asarray(jax.jit(lambda inputs: kernel.gram(inputs))(IN_CONTEXTS.inputs))
+    gram = np.asarray(jax.jit(lambda inputs: CONTEXTUAL.gram(inputs))(IN_CONTEXTS.inputs))
     # The standard deviation of an entry is at most sqrt(2 / 20000) = 1% of the largest variance; 5 of them.
     np.testing.assert_allclose(np.cov(draws.T), gram, atol=0.05 * gram.max())
 
@@ -261,17 +229,19 @@ def test_too_many_pairs_have_no_evidence_and_no_pointwise_terms(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_choice_from_a_grid_is_the_smallest_held_out_loss():
+def test_the_choice_from_a_grid_is_the_smallest_held_out_loss(compare):
     model = PreferenceLogistic(BOTH, 0.01, preconditioner_rank=3, max_steps=20)
     values = [1e-9, 0.01, 0.1]  # conjugate gradients do not converge for the first one
     found = model.select(jax.random.key(3), MATCHES, grid={"regularization": values}, train_fraction=0.75)
     train, test = MATCHES.split(jax.random.key(3), 0.75)
+    known, labels = train.single_matches()
+    points, at = np.asarray(train.points)[known], np.asarray(test.points)
+    rows, y = test.single_matches()
     losses = [np.inf]
     for value in values[1:]:
-        g = np.asarray(fitted(PreferenceLogistic(BOTH, value), train)(test.points))
-        rows, y = test.single_matches()
+        g = compare(at, points) @ dense_logistic(compare(points, points), len(labels) * value, labels)
         losses.append(-np.mean(y * np.log(expit(g[rows])) + (1 - y) * np.log(expit(-g[rows]))))
-    np.testing.assert_allclose(found.scores, losses, rtol=1e-6)  # two preconditioners
+    np.testing.assert_allclose(found.scores, losses, rtol=1e-6)  # of conjugate gradients
     assert found.chosen == {"regularization": values[int(np.argmin(losses))]}
     assert float(found.model.regularization) == values[int(np.argmin(losses))]
 
@@ -302,44 +272,3 @@ def test_what_does_not_fit_is_refused():
         PreferenceLogistic(BOTH, 0.0)
     with pytest.raises(ValueError, match="`max_steps` must be at least 1, got 0"):
         PreferenceLogistic(BOTH, 0.1, max_steps=0)
-
-
-@pytest.mark.slow
-def test_hundreds_of_matches_learn_a_circle():
-    """Rock, paper, scissors with noise in the features: no utility can tell who wins."""
-    rng = np.random.default_rng(0)
-    kind = np.arange(30) % 3
-    items = np.eye(3)[kind][:, :2] + 0.1 * rng.normal(size=(30, 2))
-    first, second = rng.integers(0, 30, (2, 600))
-    decided = kind[first] != kind[second]
-    first, second = first[decided], second[decided]
-    matches = Matches.create(items, first, second, ((kind[first] - kind[second]) % 3 == 1).astype(float))
-    train, test = matches.split(jax.random.key(0), 0.5, by="pair")
-    accuracy = {}
-    for kernel in (GeneralizedPreferential(RBF(0.7)), Preferential(RBF(0.7))):
-        values = np.asarray(fitted(PreferenceLogistic(kernel, 1e-3), train)(test.points))
-        accuracy[type(kernel).__name__] = np.sum(np.where(values > 0, test.wins, test.losses)) / test.num_matches
-    assert accuracy["GeneralizedPreferential"] > 0.95
-    assert accuracy["Preferential"] < 0.75
-
-
-@pytest.mark.slow
-def test_contexts_improve_held_out_predictions():
-    """In one of two contexts the ranking is reversed, so that a model without contexts learns nothing."""
-    rng = np.random.default_rng(1)
-    items = rng.normal(size=(30, 2))
-    first = rng.integers(0, 30, 1500)
-    second = (first + rng.integers(1, 30, 1500)) % 30
-    context = rng.integers(0, 2, 1500)
-    odds = 2.0 * (items[first, 0] - items[second, 0]) * (1 - 2 * context)
-    y = (rng.uniform(size=1500) < expit(odds)).astype(float)
-    train, test = Matches.create(items, first, second, y, np.eye(2)[context]).split(jax.random.key(0), 0.7)
-    model = PreferenceLogistic(Contextual(GeneralizedPreferential(RBF(2.0) + 0.5), Linear()), 1e-3)
-    fit = model.fit(jax.random.key(1), train, inference=kpp.MAP(progress=False), num_prior_samples=0)
-    loss = float(model.loss(test, jnp.asarray(fit.predict(test)["mean"].values[0, 0])))
-    rows = match_rows(train)
-    strengths = BradleyTerry(num_items=30).fit(rows.numbers, rows.y, rows.sample_weight)
-    chance = strengths.predict_proba(np.asarray(test.pairs))[:, 1]
-    baseline = float(model.loss(test, jnp.asarray(np.log(chance / (1 - chance)))))
-    assert loss < 0.45  # the true log-odds have a log loss of 0.40
-    assert baseline > 0.65
