@@ -78,4 +78,5 @@ from .treatments.instruments import instrumental_regression as instrumental_regr
 from .treatments.mediation.effects import MediationEffects as MediationEffects
 from .treatments.mediation.effects import mediation as mediation
 from .treatments.overlap import effective_rows as effective_rows
+from .treatments.proximal import proximal_regression as proximal_regression
 from .treatments.study import causal_effect as causal_effect
