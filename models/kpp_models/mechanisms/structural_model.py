@@ -228,8 +228,8 @@ class StructuralModel(eqx.Module):
         posteriors. Mechanisms of variables that share hidden causes are one player, since only their joint law is
         identified; those of variables that do not affect the outcome are left out.
 
-        v(S) is computed from n simulated rows, with the same random numbers for all S. Take more of them than the tables
-        have, since the draws also vary as statistics of n rows do.
+        v(S) is computed from n simulated rows, with the same random numbers for all S. The draws also vary as
+        statistics of n rows do, so take more rows than the tables have.
 
         Args:
             rng_key: A JAX random key.

@@ -1,4 +1,4 @@
-"""Proximal regression against two-stage least squares, the closed form by inverses, and the matrix formula of labels."""
+"""Proximal regression against two-stage least squares, a closed form by inverses, and the matrix formula of labels."""
 
 from __future__ import annotations
 
