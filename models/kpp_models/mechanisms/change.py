@@ -39,16 +39,18 @@ def change_between(
     shape, other = (next(iter(draws.values())).shape[:2] if draws else (1, 1) for draws in (first, second))
     if shape != other:
         raise ValueError(f"`second` must have as many chains and draws as `first`, {shape}, got {other}")
+    chains, num_draws = shape
     coalitions = jnp.asarray(all_coalitions(len(players)))
     player = {node: number for number, group in enumerate(players) for node in group}
     shared = (model, check_rng_key(rng_key), flatten_draws(second), (before, after), coalitions, player)
     values = draw_map(_values_of_draw)(
-        flatten_draws(first), jnp.arange(shape[0] * shape[1]), (*shared, outcome, statistic, num_rows)
+        flatten_draws(first), jnp.arange(chains * num_draws), (*shared, outcome, statistic, num_rows)
     )
-    table = np.asarray(unflatten_draws(values, shape))  # (chain, draw, coalition)
+    table = np.asarray(unflatten_draws(values, (chains, num_draws)))  # (chain, draw, coalition)
+    parts = np.asarray(shapley_values_from_table(np.moveaxis(table, -1, 0)))
     names = [", ".join(group) for group in players]
     return Explanation.create(
-        np.moveaxis(shapley_values_from_table(np.moveaxis(table, -1, 0)), 0, -1)[..., None, :],
+        np.moveaxis(parts, 0, -1)[..., None, :],
         table[..., :1],
         table[..., -1:],
         np.full((1, len(names)), np.nan),
