@@ -1,4 +1,4 @@
-"""Intervals of effects without an adjustment set: identified expressions, instruments, structural models."""
+"""Intervals of effects without an adjustment set: identified expressions, instruments, proxies, structural models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from examples.coverage.simulations import Intervals, Simulation, ninety_percent
 from kpp.causal import CausalDAG
 from kpp.gp import GaussianLikelihood
 from kpp.kernels import RBF
-from kpp_models import GPMechanism, StructuralModel, causal_effect, instrumental_regression
+from kpp_models import GPMechanism, StructuralModel, causal_effect, instrumental_regression, proximal_regression
 
 jax.config.update("jax_enable_x64", True)
 
@@ -173,6 +173,48 @@ def measure_instruments(seed: int, law: Callable[..., InstrumentLaw]) -> dict[st
     return {"mean outcome": Intervals(data.truth, found.mean - half, found.mean + half)}
 
 
+PROXY_ROWS = 200
+
+
+def noisy_proxies(rng: np.random.Generator, effect: Callable[[Any], Any]) -> tuple[pd.DataFrame, np.ndarray, Any]:
+    """Return a table with two noisy copies of a hidden cause, values of the treatment, and the effect there."""
+    hidden, *noise = rng.normal(size=(5, PROXY_ROWS))
+    x = 0.7 * hidden + 0.7 * noise[0]
+    y = effect(x) + hidden + 0.3 * noise[1]
+    table = {"u": hidden, "x": x, "y": y, "z": hidden + 0.7 * noise[2], "w": hidden + 0.7 * noise[3]}
+    return pd.DataFrame(table), LEVELS, effect(LEVELS)
+
+
+def mastouri(rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray, Any]:
+    """Return the simulation of Mastouri et al. (2021), whose mean outcome is an average of cosines."""
+
+    def hidden_causes(size: int) -> tuple[np.ndarray, np.ndarray]:
+        second = rng.uniform(-1, 2, size)
+        return rng.uniform(0, 1, size) - ((second > 0) & (second < 1)), second
+
+    def outcome(x: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return second * np.cos(2 * (x + 0.3 * first + 0.2))
+
+    first, second = hidden_causes(PROXY_ROWS)
+    normal, uniform = rng.normal(size=(3, PROXY_ROWS)), rng.uniform(-1, 1, size=(2, PROXY_ROWS))
+    x = second + 0.05**0.5 * normal[0]
+    table = {"x": x, "y": outcome(x, first, second), "w1": first + uniform[0], "w2": second + 3**0.5 * normal[1]}
+    table |= {"u1": first, "u2": second, "z1": first + 3**0.5 * normal[2], "z2": second + uniform[1]}
+    at = np.quantile(x, [0.1, 0.3, 0.5, 0.7, 0.9])
+    truth = outcome(at[:, None], *hidden_causes(100_000)).mean(axis=1)
+    return pd.DataFrame(table), at, truth
+
+
+def measure_proxies(seed: int, law: Callable[..., tuple[pd.DataFrame, np.ndarray, Any]]) -> dict[str, Intervals]:
+    """Estimate an effect by proxies."""
+    table, at, truth = law(np.random.default_rng(seed))
+    w, z = ([name for name in table if name.startswith(letter)] for letter in "wz")
+    found = proximal_regression(table, treatment="x", outcome="y", treatment_proxies=z, outcome_proxies=w)
+    effect = found.effect(at[:, None])
+    half = norm.ppf(0.95) * np.sqrt(np.maximum(np.diag(effect.covariance), 0))
+    return {"mean outcome": Intervals(truth, effect.mean - half, effect.mean + half)}
+
+
 STRUCTURAL_ROWS = 40
 CONFOUNDED = StructuralModel(CausalDAG([("x", "m"), ("m", "y")], bidirected=[("x", "y")]))
 SMOOTH = StructuralModel(
@@ -222,6 +264,29 @@ def structural_effect(
     return ninety_percent(truth, means[:, 1] - means[:, 0])
 
 
+CHAIN = StructuralModel(CausalDAG([("x", "m"), ("x", "y"), ("m", "y")]))
+
+
+def measure_change(seed: int) -> dict[str, Intervals]:
+    """Infer linear mechanisms of two periods, in which x moves by 0.8 and the effect of m on y grows by 0.5."""
+    rng = np.random.default_rng(seed)
+    periods = []
+    for number, (location, slope) in enumerate([(0.5, 0.6), (1.3, 1.1)]):
+        normal = rng.normal(size=(3, STRUCTURAL_ROWS))
+        x = location + 0.7 * normal[0]
+        m = 0.8 * x + 0.5 * normal[1]
+        table = {"x": x, "m": m, "y": slope * m - 0.3 * x + 0.4 * normal[2]}
+        posterior = NUTS.run(jax.random.key(2 * seed + number), CHAIN, {"table": table}).samples
+        periods.append((posterior, table))
+    found = CHAIN.attribute_change(jax.random.key(seed), *periods, outcome="y", num_rows=2000).values
+    # The mean is (0.8 slope - 0.3) times the location: each of the two moves at the mean of the other.
+    truth = {"x": 0.8 * (0.8 * 0.85 - 0.3), "m": 0.0, "y": 0.8 * 0.5 * 0.9}
+    return {
+        f"part of {name}": ninety_percent(part, found.sel(feature=name).to_numpy().ravel())
+        for name, part in truth.items()
+    }
+
+
 FRACTION = (
     "the expression is a fraction. At rare values of the treatment its estimate tends to the confounded regression, "
     "and a bootstrap does not see this bias. Ask for values of the treatment between its quartiles."
@@ -249,6 +314,23 @@ INSTRUMENTS = {
         "so fast an effect cannot be learned from so few rows, and the default kernel is too smooth for it.",
     ),
 }
+NO_OVERLAP = (
+    "a hidden cause nearly determines the treatment, so that the table cannot separate their effects, and the prior "
+    "takes the place of the data. The treatment must vary where the hidden causes are the same."
+)
+PROXIES = {
+    "linear": (
+        "a linear effect, and two noisy copies of the hidden cause",
+        functools.partial(noisy_proxies, effect=linear),
+        "",
+    ),
+    "bent": (
+        "an effect that is a sine, and two noisy copies of the hidden cause",
+        functools.partial(noisy_proxies, effect=bent),
+        "",
+    ),
+    "mastouri": ("the simulation of Mastouri et al. (2021)", mastouri, NO_OVERLAP),
+}
 SIMULATIONS = {
     f"effect_{name}_{rows}": Simulation(
         f"`kpp_models.causal_effect`, {law}",
@@ -271,6 +353,24 @@ SIMULATIONS |= {
     for name, (law, words, known) in INSTRUMENTS.items()
 }
 SIMULATIONS |= {
+    f"proximal_{name}": Simulation(
+        f"`kpp_models.proximal_regression`, {words}",
+        f"{words}; the mean outcome at five values of the treatment.",
+        PROXY_ROWS,
+        functools.partial(measure_proxies, law=law),
+        known=known,
+        data_sets=100,
+    )
+    for name, (words, law, known) in PROXIES.items()
+}
+SIMULATIONS |= {
+    "change_linear": Simulation(
+        "`StructuralModel.attribute_change` by `kpp.NUTS`",
+        "two tables of three linear mechanisms, x to m and both to y; the part of each in the change of the mean of y.",
+        STRUCTURAL_ROWS,
+        measure_change,
+        data_sets=100,
+    ),
     "structural_linear": Simulation(
         "`StructuralModel.draw` by `kpp.NUTS`",
         "a linear front door; the effect of the treatment 1.5 against 0 in new rows.",

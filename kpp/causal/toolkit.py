@@ -10,6 +10,7 @@ from kpp.causal.errors import NotDisjointError as NotDisjointError
 from kpp.causal.errors import TreatmentIsOutcomeError as TreatmentIsOutcomeError
 from kpp.causal.errors import UnreachableOutcomeError as UnreachableOutcomeError
 from kpp.causal.graph.nodes import as_nodes as as_nodes
+from kpp.causal.graph.nodes import check_disjoint as check_disjoint
 from kpp.causal.graph.nodes import check_effect as check_effect
 from kpp.causal.graph.nodes import check_question as check_question
 from kpp.causal.graph.reading import as_causal_graph as as_causal_graph

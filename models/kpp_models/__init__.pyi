@@ -71,6 +71,7 @@ from .tables.shapley_regularization import RestrictedShapleyRegularized as Restr
 from .tables.shapley_regularization import ShapleyRegularized as ShapleyRegularized
 from .treatments.by_graph import EffectsByGraph as EffectsByGraph
 from .treatments.effect import CausalEffect as CausalEffect
+from .treatments.estimates.proximal import proximal_regression as proximal_regression
 from .treatments.instruments import InstrumentalMean as InstrumentalMean
 from .treatments.instruments import InstrumentalRegression as InstrumentalRegression
 from .treatments.instruments import instrumental_effect as instrumental_effect

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -10,17 +10,19 @@ import jax.numpy as jnp
 import networkx as nx
 import numpyro
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp.causal import CausalDAG
 from kpp.causal.toolkit import as_causal_graph
+from kpp.explanations import Explanation
 from kpp.foundation.validation import count
 from kpp.foundation.wording import named
 from kpp.gp import GaussianLikelihood
 from kpp.priors import sample as draw_priors
 from kpp.runtime.memory import check_count
 from kpp.typing import RngKey
+from kpp_models.mechanisms.change import change_between
 from kpp_models.mechanisms.linear import LinearMechanism
 from kpp_models.mechanisms.mechanism import AbstractMechanism, Causes, Training
 from kpp_models.mechanisms.tables import check_support, common_length, read_columns, read_units
@@ -205,6 +207,53 @@ class StructuralModel(eqx.Module):
         for node, mechanism in self.mechanisms.items():
             check_support(mechanism.likelihood.support, units[node], f"unit[{node!r}]")
         return counterfactual_units(self, rng_key, posterior, columns, units, do)
+
+    def attribute_change(
+        self,
+        rng_key: RngKey,
+        first: object,
+        second: object,
+        *,
+        outcome: str,
+        statistic: Callable[[Float[Array, " n"]], Any] = jnp.mean,
+        num_rows: int = 1000,
+    ) -> Explanation:
+        r"""Divide the change of an outcome between two periods or groups among the mechanisms.
+
+        .. math:: v(S) = T\Bigl[\prod_{k \in S} p_2(v_k \mid \mathrm{pa}_k) \prod_{k \notin S}
+            p_1(v_k \mid \mathrm{pa}_k)\Bigr]
+
+        v(S) is a statistic T of the outcome if the mechanisms in S are those of the second period, and the others those
+        of the first. The Shapley values of this game sum to the change of the statistic, for each draw of the two
+        posteriors. Mechanisms of variables that share hidden causes are one player, since only their joint law is
+        identified; those of variables that do not affect the outcome are left out.
+
+        v(S) is computed from n simulated rows, with the same random numbers for all S. The draws also vary as
+        statistics of n rows do, so take more rows than the tables have.
+
+        Args:
+            rng_key: A JAX random key.
+            first: The first period, a pair: draws of the latent sites of ``model(table)``, as for `draw`, and the
+                table, with a column for each node.
+            second: The second period, likewise, with as many chains and draws.
+            outcome: The node whose change is explained.
+            statistic: T, a JAX function from the outcome in the simulated rows, (n,), to a number.
+            num_rows: The number n of simulated rows.
+
+        Returns:
+            The explanation, with draws: one instance, the outcome, and one feature per mechanism. Base value and
+            prediction are the statistics of the two periods under the model, and the attribute ``observed_change`` is
+            their difference in the tables.
+
+        Raises:
+            TypeError: If a period is not a pair.
+            ValueError: If a table is invalid, draws are missing or their numbers differ, `outcome` is not a node, or
+                more than 12 mechanisms affect it.
+
+        References:
+            Budhathoki, Janzing, Bloebaum and Ng, Why did the distribution change?, 2021.
+        """
+        return change_between(self, rng_key, {"first": first, "second": second}, outcome, statistic, num_rows)
 
     def draw_mechanisms(self) -> dict[str, AbstractMechanism]:
         """Draw the mechanisms, in the order of causes and effects; the NumPyro model without its variables."""

@@ -52,16 +52,18 @@ def check_support(support: Any, values: Array | None, argument: str) -> None:
         raise ValueError(f"`{argument}` must hold values in the support of its mechanism, {support}")
 
 
-def read_units(table: Any, columns: Mapping[str, Array], nodes: tuple[str, ...]) -> dict[str, Array]:
+def read_units(
+    table: Any, columns: Mapping[str, Array], nodes: tuple[str, ...], argument: str = "unit"
+) -> dict[str, Array]:
     """Return the columns of units, one value for each node; without a table, the columns of the training rows.
 
     Raises ValueError if a node has no column.
     """
-    units = dict(columns) if table is None else read_columns(table, nodes, "unit")
+    units = dict(columns) if table is None else read_columns(table, nodes, argument)
     missing = [name for name in nodes if name not in units]
     if missing:
         raise ValueError(
-            f"`unit` must have a column for each node, got none for {named(missing)}; for a latent common cause "
+            f"`{argument}` must have a column for each node, got none for {named(missing)}; for a latent common cause "
             "take a bidirected edge, as `graph.project()` does"
         )
     return units

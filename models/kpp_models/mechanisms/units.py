@@ -48,14 +48,14 @@ def _over_draws(
     of_draw: Callable, model: Any, rng_key: RngKey, posterior: object, columns: Mapping[str, Array], *rest: Any
 ) -> xr.Dataset:
     """Return rows for each draw of the posterior, from its sites, its number and the other arguments."""
-    draws = _read_draws(model, posterior, columns)
+    draws = read_draws(model, posterior, columns)
     chains, num_draws = next(iter(draws.values())).shape[:2] if draws else (1, 1)
     numbers, shared = jnp.arange(chains * num_draws), (model, check_rng_key(rng_key), dict(columns), *rest)
     values = unflatten_draws(draw_map(of_draw)(flatten_draws(draws), numbers, shared), (chains, num_draws))
     return xr.Dataset({name: (("chain", "draw", "row"), np.asarray(values[name])) for name in model.graph.nodes})
 
 
-def _read_draws(model: Any, posterior: object, columns: Mapping[str, Array]) -> dict[str, Array]:
+def read_draws(model: Any, posterior: object, columns: Mapping[str, Array]) -> dict[str, Array]:
     """Return the draws of parameters, and of those latent variables which the law of new rows depends on."""
     sites = inspect_sites(model, {"table": dict(columns)})
     variables = {*model.graph.nodes, *model.hidden} - model.training_variables
@@ -69,7 +69,7 @@ def _read_draws(model: Any, posterior: object, columns: Mapping[str, Array]) -> 
 
 def _units_of_draw(draw: dict[str, Array], number: Array, shared: Any) -> dict[str, Array]:
     model, rng_key, columns, num_rows, actions = shared
-    parameters, variables = _split_draw(model, draw)
+    parameters, variables = split_draw(model, draw)
     seeded = handlers.seed(
         handlers.do(handlers.substitute(model, data=parameters), data=actions), jax.random.fold_in(rng_key, number)
     )
@@ -81,7 +81,7 @@ def _units_of_draw(draw: dict[str, Array], number: Array, shared: Any) -> dict[s
 def _counterfactual_of_draw(draw: dict[str, Array], number: Array, shared: Any) -> dict[str, Array]:
     """Return the values of units under an intervention, by abduction, action and prediction."""
     model, rng_key, columns, units, actions = shared
-    parameters, variables = _split_draw(model, draw)
+    parameters, variables = split_draw(model, draw)
     key, cause_key, *keys = jax.random.split(jax.random.fold_in(rng_key, number), 2 + 2 * len(model.graph))
     mechanisms = handlers.seed(handlers.substitute(model.draw_mechanisms, data=parameters), key)()
     size, past = common_length(units), columns | variables
@@ -107,7 +107,7 @@ def _counterfactual_of_draw(draw: dict[str, Array], number: Array, shared: Any) 
     return values
 
 
-def _split_draw(model: Any, draw: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+def split_draw(model: Any, draw: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the parameters and the variables of a draw."""
     variables = {name: value for name, value in draw.items() if name in model.graph or name in model.hidden}
     return {name: value for name, value in draw.items() if name not in variables}, variables

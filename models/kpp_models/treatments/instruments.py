@@ -47,14 +47,14 @@ class InstrumentalMean(NamedTuple):
 
 
 class InstrumentalRegression(eqx.Module):
-    """A regression with instruments, as `instrumental_regression` returns it.
+    """A regression with instruments, as `instrumental_regression` and `proximal_regression` return it.
 
     Attributes:
-        posterior: The posterior of f, a function of the columns of the treatments and then of the covariates.
+        posterior: The posterior of f, a function of the columns of the treatments and then of `covariates`.
         noise_variance: The variance of U, the mean of the squared residuals :math:`y_i - f(x_i)`.
         regularization: The ratio of this variance to the prior variance, over the number of rows.
         instrument_regularization: The regularization of the regression on the instruments.
-        covariates: The covariates of the rows, (n, c), with c = 0 if there are none.
+        covariates: The covariates of the rows, (n, c), after proxies of the outcome; c = 0 if there are none.
         schema: The columns of the treatments.
     """
 

@@ -1,1 +1,1 @@
-"""Estimates of an effect: by averages of a fit, by the embedding of an expression, and where there is no effect."""
+"""Estimates of an effect: by averages of a fit, an expression, or proxies of hidden causes, and where there is none."""
