@@ -172,3 +172,14 @@ def test_a_classifier_is_certified_by_its_labels():
     assert labels.quantity == "labels of rows left out"
     assert 0.5 < labels.nominal < 1
     assert all(0.5 < np.mean(share) <= 1 for share in found.shares.values())
+
+
+@pytest.mark.nightly
+def test_a_right_model_passes_and_a_wrong_one_fails(fit):
+    """The law is that of a model with 20 times the noise; `examples/coverage` has the power for priors."""
+    right = kpp.certify(jax.random.key(3), fit, ROWS, data_sets=40, law="prior", **OPTIONS)
+    assert all(row.passes for row in right.rows[:-1])
+    noisy = fitted(GPRegression(KERNEL, noise_variance=20 * NOISE))
+    wrong = kpp.certify(jax.random.key(3), fit, ROWS, data_sets=40, law=noisy, **OPTIONS)
+    assert not wrong.passes
+    assert wrong.to_pandas().loc["new observations", "held"] < 0.6

@@ -272,3 +272,44 @@ def test_what_does_not_fit_is_refused():
         PreferenceLogistic(BOTH, 0.0)
     with pytest.raises(ValueError, match="`max_steps` must be at least 1, got 0"):
         PreferenceLogistic(BOTH, 0.1, max_steps=0)
+
+
+@pytest.mark.nightly
+def test_hundreds_of_matches_learn_a_circle():
+    """Rock, paper, scissors with noise in the features: no utility can tell who wins."""
+    rng = np.random.default_rng(0)
+    kind = np.arange(30) % 3
+    items = np.eye(3)[kind][:, :2] + 0.1 * rng.normal(size=(30, 2))
+    first, second = rng.integers(0, 30, (2, 600))
+    decided = kind[first] != kind[second]
+    first, second = first[decided], second[decided]
+    matches = Matches.create(items, first, second, ((kind[first] - kind[second]) % 3 == 1).astype(float))
+    train, test = matches.split(jax.random.key(0), 0.5, by="pair")
+    accuracy = {}
+    for kernel in (GeneralizedPreferential(RBF(0.7)), Preferential(RBF(0.7))):
+        values = np.asarray(fitted(PreferenceLogistic(kernel, 1e-3), train)(test.points))
+        accuracy[type(kernel).__name__] = np.sum(np.where(values > 0, test.wins, test.losses)) / test.num_matches
+    assert accuracy["GeneralizedPreferential"] > 0.95
+    assert accuracy["Preferential"] < 0.75
+
+
+@pytest.mark.nightly
+def test_contexts_improve_held_out_predictions():
+    """In one of two contexts the ranking is reversed, so that a model without contexts learns nothing."""
+    rng = np.random.default_rng(1)
+    items = rng.normal(size=(30, 2))
+    first = rng.integers(0, 30, 1500)
+    second = (first + rng.integers(1, 30, 1500)) % 30
+    context = rng.integers(0, 2, 1500)
+    odds = 2.0 * (items[first, 0] - items[second, 0]) * (1 - 2 * context)
+    y = (rng.uniform(size=1500) < expit(odds)).astype(float)
+    train, test = Matches.create(items, first, second, y, np.eye(2)[context]).split(jax.random.key(0), 0.7)
+    model = PreferenceLogistic(Contextual(GeneralizedPreferential(RBF(2.0) + 0.5), Linear()), 1e-3)
+    fit = model.fit(jax.random.key(1), train, inference=kpp.MAP(progress=False), num_prior_samples=0)
+    loss = float(model.loss(test, jnp.asarray(fit.predict(test)["mean"].values[0, 0])))
+    rows = match_rows(train)
+    strengths = BradleyTerry(num_items=30).fit(rows.numbers, rows.y, rows.sample_weight)
+    chance = strengths.predict_proba(np.asarray(test.pairs))[:, 1]
+    baseline = float(model.loss(test, jnp.asarray(np.log(chance / (1 - chance)))))
+    assert loss < 0.45  # the true log-odds have a log loss of 0.40
+    assert baseline > 0.65

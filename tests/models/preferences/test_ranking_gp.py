@@ -283,3 +283,80 @@ def test_drawn_utilities_have_the_density_of_their_definition():
     expected += sum(np.log(probability(utilities, order, others)) for order, others, _ in SETS)
     # The nugget of 1e-10, over the lowest eigenvalue of the matrix of the items.
     np.testing.assert_allclose(density(jnp.asarray(3.0), jnp.asarray(white)), expected, rtol=1e-7)
+
+
+@pytest.mark.nightly
+def test_matches_as_rankings_of_two_are_the_logistic_model_of_preferences():
+    """Evidence, its gradient, posterior mean and covariance, with judges as contexts."""
+    prior = RBF(dist.LogNormal(0.0, 1.0), variance=dist.LogNormal(0.0, 1.0))
+    first, second = np.array([RNG.choice(6, 2, replace=False) for _ in range(20)]).T
+    matches = Matches.create(ITEMS, first, second, RNG.integers(2, size=20), RNG.integers(3, size=20)[:, None])
+    utility, preference = (Contextual(kernel, Categorical(0.4)) for kernel in (prior, Preferential(prior)))
+    modes = [
+        model.fit(KEY, data, inference=kpp.MAP(progress=False, tolerance=1e-9), num_prior_samples=0)
+        for model, data in ((RankingGP(utility), Rankings.from_matches(matches)), (PreferenceGP(preference), matches))
+    ]
+    found, expected = ({site.rpartition(".")[2]: fit.draws[site] for site in fit.draws} for fit in modes)
+    assert found.keys() == expected.keys() == {"lengthscale", "variance"}
+    for site, value in found.items():
+        np.testing.assert_allclose(value, expected[site], rtol=1e-6)  # of the search
+    ways = special.comb(np.asarray(matches.counts), np.asarray(matches.wins))
+    evidence = [fit.attrs["log_density"] for fit in modes]
+    assert abs(evidence[0] + np.log(ways).sum() - evidence[1]) < 1e-8  # the orders of the matches of a pair
+    both = jnp.concatenate([matches.points[:, 0], matches.points[:, 1]])
+    asked = (both, jnp.concatenate([matches.contexts] * 2))
+    utilities, pairs = modes[0].predict(asked, covariance=True), modes[1].predict(matches)
+    mean, covariance = utilities["mean"].values[0, 0], utilities["latent_covariance"].values[0, 0]
+    low = np.arange(matches.num_pairs)
+    high = low + matches.num_pairs
+    np.testing.assert_allclose(mean[low] - mean[high], pairs["mean"].values[0, 0], rtol=1e-6, atol=1e-7)
+    variance = covariance[low, low] + covariance[high, high] - 2 * covariance[low, high]
+    np.testing.assert_allclose(variance, pairs["latent_variance"].values[0, 0], rtol=1e-6)
+
+
+@pytest.mark.nightly
+def test_two_items_are_a_duel(matches):
+    rankings = Rankings.from_matches(matches)
+    ours = choice_probabilities(conditioned(RankingGP(RBF(1.0)), rankings), ITEMS[:2])
+    exact = duel(conditioned(PGP(RBF(1.0)), matches), ITEMS[:1], ITEMS[1:2])["probability"]
+    assert abs(float(ours[0, 0, 0]) - float(exact[0])) < 1e-3  # 512 points of quasi-Monte Carlo
+
+
+@pytest.mark.nightly
+def test_with_a_flat_prior_the_mode_is_the_maximum_of_the_likelihood():
+    """Hunter's algorithm, which shares nothing with ours, finds the same strengths."""
+    orders = [RNG.permutation(5) for _ in range(30)]
+    rankings = Rankings.create(np.eye(5), orders)
+    kernel = 1e6 * RBF(0.01)  # one independent utility per item
+    fit = conditioned(RankingGP(kernel), rankings)
+    strength = np.ones(5)
+    wins = np.bincount(np.concatenate([order[:-1] for order in orders]), minlength=5)
+    for _ in range(2000):
+        exposure = np.zeros(5)
+        for order in orders:
+            for place in range(4):
+                exposure[order[place:]] += 1 / strength[order[place:]].sum()
+        strength = wins / exposure
+        strength /= np.exp(np.log(strength).mean())
+    mean = fit.predict(np.eye(5))["mean"].values[0, 0]
+    # The prior moves the mode by about its precision times the variance of the estimate, 1e-6.
+    np.testing.assert_allclose(mean - mean.mean(), np.log(strength), atol=1e-5)
+
+
+@pytest.mark.nightly
+def test_sampled_weighted_and_exact_posteriors_agree():
+    """Two items, so that the utility difference is one number: its exact posterior by quadrature."""
+    rankings = Rankings.create(np.array([[0.0], [1.0]]), [[0, 1]] * 4)
+    model = RankingGP(RBF(1.0, variance=dist.LogNormal(1.0, 0.5)))
+    z, v = np.meshgrid(np.linspace(-40, 40, 4001), np.linspace(-3, 5, 161), indexing="ij")
+    variance = 2 * np.exp(v) * (1 - np.exp(-0.5))
+    log_joint = 4 * special.log_expit(z) - 0.5 * z**2 / variance - 0.5 * np.log(variance) - 0.5 * ((v - 1.0) / 0.5) ** 2
+    weights = np.exp(log_joint - special.logsumexp(log_joint))
+    mean, sd = (weights * z).sum(), np.sqrt((weights * z**2).sum() - (weights * z).sum() ** 2)
+    for inference in (kpp.NUTS(num_samples=2000, progress=False), kpp.Laplace(num_samples=4000, progress=False)):
+        fit = model.fit(KEY, rankings, inference=inference, num_prior_samples=0)
+        utilities = fit.predict(rankings.items)["mean"].values.reshape(-1, 2)
+        difference = utilities[:, 0] - utilities[:, 1]
+        # Effective sizes above 1000: 4 standard errors; heavy tails double that of the sd.
+        assert abs(difference.mean() - mean) < 4 * sd / np.sqrt(1000)
+        assert abs(difference.std() / sd - 1) < 0.2
