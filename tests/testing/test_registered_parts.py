@@ -105,11 +105,11 @@ OTHERS = [
 
 # Their further examples compile for more than five seconds; the first ones are checked above.
 LONG = (
-    "explainers-cxplain explainers-integrated-gradients explainers-kernel-shap explainers-pref-shap explainers- "
-    "rkhs-shap kernels-HilbertSpace kernels-Projected models-BaggGP models-BayesIME models-BayesIMP models-CMP "
-    "models-CentroidGP models-ColliderRegression models-ColliderRidge value_functions-causal value_functions- "
-    "causal-embedding value_functions-observational value_functions-observational-copula value_functions- "
-    "preferential-items"
+    "explainers-cxplain explainers-integrated-gradients explainers-kernel-shap explainers-pref-shap "
+    "explainers-rkhs-shap kernels-HilbertSpace kernels-Projected models-BaggGP models-BayesIME models-BayesIMP "
+    "models-CMP models-CentroidGP models-ColliderRegression models-ColliderRidge value_functions-causal "
+    "value_functions-causal-embedding value_functions-observational value_functions-observational-copula "
+    "value_functions-preferential-items"
 ).split()
 
 
