@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
@@ -183,7 +184,8 @@ def handed_out(namespace: Mapping[str, Any]) -> list[str]:
 def guard(value: Any, package: str) -> Any:
     """Return a function that checks its arguments, or a class whose methods do; anything else as it is.
 
-    A function is also replaced in the module that defines it, where pickle looks it up.
+    A function is also replaced in the module that defines it, where pickle looks it up, and the classes that it returns
+    are guarded.
 
     Args:
         value: What a package hands out.
@@ -200,7 +202,16 @@ def guard(value: Any, package: str) -> Any:
         if not hasattr(value, "checks_arguments") and not {*map(str, kinds)} <= {"object", "Any"}:
             value = check_arguments(value)
             setattr(sys.modules[value.__module__], value.__name__, value)
+            _guard_returned(value, package)
     return value
+
+
+def _guard_returned(function: Function, package: str) -> None:
+    """Guard the classes that a function returns, which users get without naming them."""
+    names = re.findall(r"\w+", str(function.__annotations__.get("return", "")))
+    for returned in map(inspect.unwrap(function).__globals__.get, names):
+        if inspect.isclass(returned) and returned.__module__.partition(".")[0] == package:
+            guard(returned, package)
 
 
 def _guard_methods(cls: type) -> None:

@@ -142,6 +142,24 @@ def test_a_checked_function_keeps_its_name_signature_and_pickle():
     assert kpp.causal.identify is before
 
 
+class Given:
+    """What users get from a function, and never name."""
+
+    def take(self, number: int) -> int:
+        return number
+
+
+def give(number: int) -> Given:
+    return Given()
+
+
+def test_what_a_function_returns_checks_its_arguments_too():
+    namespace = {"__name__": __name__, "__all__": ["give"], "give": give}
+    guard_exports(namespace)
+    with pytest.raises(ValueError, match="`number` must be an integer, got 'a'"):
+        namespace["give"](1).take("a")
+
+
 PACKAGES = ["api", "runtime.cache", "calibration", "causal", "conversion", "data.bags", "data.estimators"]
 PACKAGES += ["data.tables", "embeddings", "explanations", "features", "functions", "games", "gp", "inference"]
 PACKAGES += ["kernels", "linalg", "metrics", "networks", "numpyro_models", "numpyro_models.pointwise", "plots"]
