@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Bool
+from jaxtyping import Bool
 
 from kpp.foundation.validation import one_of
 from kpp.typing import RngKey
+from kpp_models.treatments.averaging.averages import row_weights
 from kpp_models.treatments.policies import Policies
 from kpp_models.treatments.treatment import TreatmentColumn
 
@@ -73,12 +74,3 @@ class EffectOptions:
     def weights(self, rng_key: RngKey, shape: tuple[int, ...], mask: Bool[np.ndarray, " n"]) -> jax.Array:
         """Return weights of rows; see `row_weights`."""
         return row_weights(rng_key, shape, jnp.asarray(mask), self.bootstrap)
-
-
-def row_weights(rng_key: RngKey, shape: tuple[int, ...], mask: Bool[Array, " n"], bootstrap: bool) -> jax.Array:
-    r"""Return weights of rows that sum to 1: Dirichlet(1, ..., 1) on the rows of the subgroup, or equal ones."""
-    shape = (*shape, len(mask))
-    # Independent exponentials over their sum are Dirichlet(1, ..., 1), also within a subgroup.
-    numbers = jax.random.exponential(rng_key, shape) if bootstrap else jnp.ones(shape)
-    numbers = jnp.where(mask, numbers, 0.0)
-    return numbers / jnp.sum(numbers, axis=-1, keepdims=True)

@@ -21,13 +21,12 @@ from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.averages import policy_average, weighted_laws
+from kpp_models.treatments.averaging.averages import policy_average, row_weights, weighted_laws
 from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
 from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
 from kpp_models.treatments.averaging.many_rows import laws_by_inducing
 from kpp_models.treatments.averaging.mean_response import mean_is_latent
 from kpp_models.treatments.averaging.responses import average_responses
-from kpp_models.treatments.options import row_weights
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
@@ -93,7 +92,7 @@ class EffectRegression:
 
     @property
     def is_by_inducing(self) -> bool:
-        """Whether the averages are over so many rows that they take the inducing points of the fit."""
+        """Whether the averages take the inducing points of the fit, because they are over too many rows."""
         size = len(self.column.rows)
         return size > MANY_ROWS and self.posterior.mean.num_points < size and self.mean_is_latent
 

@@ -97,15 +97,15 @@ class EffectStudy:
     def _adjusted(self, rng_key: RngKey, covariates: tuple[str, ...]) -> CausalEffect:
         fit_key, effect_key = jax.random.split(rng_key)
         treatments, number = self.question.treatments, self.options.num_inducing
+        models = GPRegression, GeneralizedGP
         features = self.table[[*treatments, *covariates, *self.further]]
         outcome, likelihood = self._outcome()
         if number is not None and likelihood is not None:
             raise ValueError(f"`num_inducing` needs an outcome of numbers with Gaussian noise, got {number}")
         if likelihood is None and (number is not None or len(self.table) > MANY_ROWS):
             self.options.check_by_inducing(self.question.treatment)
-            found = fit_many_rows(fit_key, features, outcome, self.inference, number)
+            found = fit_many_rows(fit_key, features, outcome, self.inference, models, number)
         else:
-            models = GPRegression, GeneralizedGP
             found = fit_outcome(fit_key, features, outcome, likelihood, self.inference, models, len(treatments))
         effect = effect_of_fit(effect_key, found.fit, self.question, self.options, found=found)
         return effect.rescaled(found.center, found.width)

@@ -6,8 +6,8 @@ part of the inducing points Z takes one matrix (n, m) for each value of the trea
 .. math:: \mathrm{Var}\, g = \|\phi\|^2 - \|R^\top k_Z\|^2 + \bar w^\top (K - \Phi \Phi^\top)\, \bar w, \qquad
     k_Z = \sum_i w_i\, k(Z, (t, z_i)), \quad \phi = L^{-1} k_Z, \quad L L^\top = k(Z, Z),
 
-where :math:`\bar w` are equal weights of the few rows. The rest is what the inducing points leave out. At few rows it
-is larger than at all rows by the variance of a mean of so few.
+where :math:`\bar w` are equal weights of the few rows. The rest is what the inducing points leave out. Few rows
+overstate it a little.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def average_by_inducing(
     explained = at_few.representer(kernel)(inducing).T @ whitener.T
     left_out = at_few.prior_covariance(kernel) - explained @ explained.T
     features, whitened = sections @ whitener.T, sections @ draw.root
-    covariance = jnp.matmul(features, jnp.swapaxes(features, 1, 2), precision="highest") + left_out
+    covariance = jnp.matmul(features, jnp.swapaxes(features, 1, 2), precision="highest") + left_out[None]
     covariance -= jnp.matmul(whitened, jnp.swapaxes(whitened, 1, 2), precision="highest")
-    mean = sections @ draw.mean.coefficients + draw.mean.intercept
+    mean = sections @ draw.mean.coefficients + draw.mean.intercept  # weights sum to 1
     return FunctionalLaw(mean, covariance), jnp.maximum(jnp.diagonal(left_out), 0.0)
 
 
@@ -73,10 +73,7 @@ def laws_by_inducing(
     draw_weights: Callable[[RngKey], Float[Array, "b n"]],
     few: Float[Array, "m d"],
 ) -> tuple[FunctionalLaw, Float[Array, "*batch t"]]:
-    """Return `average_by_inducing` for each draw of the posterior, with weights of its own.
-
-    The weights of all draws would not fit into memory together, so that they are drawn here.
-    """
+    """Return `average_by_inducing` for each draw of the posterior; the weights of all draws would fill the memory."""
 
     def of_draw(draw: GPPosterior, key: RngKey) -> tuple[FunctionalLaw, Array]:
         return average_by_inducing(draw, rows, column, values, draw_weights(key), few)

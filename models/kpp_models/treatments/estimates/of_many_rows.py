@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +16,6 @@ from jaxtyping import Float
 from kpp.data.tables import read_points
 from kpp.inference import AbstractInference, Laplace
 from kpp.typing import RngKey
-from kpp_models.tables.generalized import GeneralizedGP
-from kpp_models.tables.regression import GPRegression
 from kpp_models.treatments.regression import OutcomeFit, fit_outcome
 
 # The inducing points by default.
@@ -31,6 +31,7 @@ def fit_many_rows(
     features: pd.DataFrame,
     outcome: Float[np.ndarray, " n"],
     inference: AbstractInference | None,
+    models: tuple[Callable[..., Any], Callable[..., Any]],
     num_inducing: int | None,
 ) -> OutcomeFit:
     """Fit a Gaussian process with inducing points, its hyperparameters to at most 5,000 random rows, and f to all rows.
@@ -43,9 +44,8 @@ def fit_many_rows(
     chosen = np.asarray(jax.random.permutation(order_key, len(points)))[:_NUM_FITTED]
     levels = [np.unique(points[:, schema.index(name)], return_index=True)[1] for name in sorted(schema.categories)]
     some = np.unique(np.concatenate([chosen, *levels]))
-    gaussian = functools.partial(GPRegression, latent="inducing", num_inducing=num_inducing or _NUM_INDUCING)
+    gaussian = functools.partial(models[0], latent="inducing", num_inducing=num_inducing or _NUM_INDUCING)
     inference = Laplace(num_samples=_NUM_DRAWS, progress=False) if inference is None else inference
-    models = gaussian, GeneralizedGP
-    found = fit_outcome(fit_key, features.iloc[some], outcome[some], None, inference, models)
+    found = fit_outcome(fit_key, features.iloc[some], outcome[some], None, inference, (gaussian, models[1]))
     every = {"x": jnp.asarray(found.scales.apply(points)), "y": jnp.asarray((outcome - found.center) / found.width)}
     return found._replace(fit=dataclasses.replace(found.fit, arviz=None, data=every), features=features)
