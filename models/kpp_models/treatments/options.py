@@ -14,6 +14,7 @@ from jaxtyping import Bool
 
 from kpp.foundation.validation import one_of
 from kpp.typing import RngKey
+from kpp_models.treatments.averaging.averages import row_weights
 from kpp_models.treatments.policies import Policies
 from kpp_models.treatments.treatment import TreatmentColumn
 
@@ -32,6 +33,7 @@ class EffectOptions:
     bootstrap: bool = True  # whether the law of the covariates is uncertain
     derivative: bool = False
     policies: Mapping[str, Any] | None = None  # by name: which treatment each row gets
+    num_inducing: int | None = None  # None for the exact posterior, or a default number for many rows
 
     def read_policies(self, column: TreatmentColumn, table: pd.DataFrame) -> Policies:
         """Return the policies, after "observed", for rows with the treatment and the adjustment set."""
@@ -41,6 +43,14 @@ class EffectOptions:
                 f"`policies` must be without {OBSERVED!r} and `at`; a value of the treatment is a policy, too"
             )
         return Policies.read({OBSERVED: lambda rows: rows[column.name], **self.policies}, column, table)
+
+    def check_by_inducing(self, treatment: str | tuple[str, ...]) -> None:
+        """Raise ValueError if what is asked for needs an exact posterior."""
+        if self.derivative or self.policies is not None or not isinstance(treatment, str):
+            raise ValueError(
+                "`derivative`, `policies` and several treatments need an exact posterior, which has no inducing points "
+                "and at most 3,000 rows"
+            )
 
     def subgroup(self, column: TreatmentColumn) -> Bool[np.ndarray, " n"]:
         """Return the mask of the subgroup, (n,), or raise ValueError if `rows` says not which rows it has."""
@@ -62,9 +72,5 @@ class EffectOptions:
         return mask
 
     def weights(self, rng_key: RngKey, shape: tuple[int, ...], mask: Bool[np.ndarray, " n"]) -> jax.Array:
-        r"""Return weights of rows that sum to 1: Dirichlet(1, ..., 1) on the rows of the subgroup, or equal ones."""
-        shape = (*shape, len(mask))
-        # Independent exponentials over their sum are Dirichlet(1, ..., 1), also within a subgroup.
-        numbers = jax.random.exponential(rng_key, shape) if self.bootstrap else jnp.ones(shape)
-        numbers = jnp.where(jnp.asarray(mask), numbers, 0.0)
-        return numbers / jnp.sum(numbers, axis=-1, keepdims=True)
+        """Return weights of rows; see `row_weights`."""
+        return row_weights(rng_key, shape, jnp.asarray(mask), self.bootstrap)

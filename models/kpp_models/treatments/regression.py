@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from kpp.data.tables import Scales, Schema, standardize
 from kpp.functionals import GPPosterior, Gradient
@@ -21,15 +21,20 @@ from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.averages import policy_average, weighted_laws
+from kpp_models.treatments.averaging.averages import policy_average, row_weights, weighted_laws
 from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
 from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
+from kpp_models.treatments.averaging.many_rows import laws_by_inducing
 from kpp_models.treatments.averaging.mean_response import mean_is_latent
 from kpp_models.treatments.averaging.responses import average_responses
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
 MAX_DRAWS = 250
+# More rows than these have inducing points by default: one exact evidence takes a second for 3,000 rows.
+MANY_ROWS = 3000
+# The rows at which the part that inducing points leave out is computed.
+_NUM_FEW = 500
 # The variance of the noise of a standardized outcome: the median is 0.36, and an outcome without noise has a mode, too.
 _NOISE_PRIOR = dist.InverseGamma(1.0, 0.25)
 # Latent values that are log-odds or log-rates: the scale of the prior variance, and the prior of the mean.
@@ -84,6 +89,35 @@ class EffectRegression:
             )
             variances = jnp.square(draws - expected)  # of one draw each; their mean over draws is unbiased
         return _joined(draws), np.asarray(expected), np.asarray(variances).mean((0, 1, 2))
+
+    @property
+    def is_by_inducing(self) -> bool:
+        """Whether the averages take the inducing points of the fit, because they are over too many rows."""
+        size = len(self.column.rows)
+        return size > MANY_ROWS and self.posterior.mean.num_points < size and self.mean_is_latent
+
+    def many_rows_curves(
+        self,
+        rng_key: RngKey,
+        values: Float[np.ndarray, " t"],
+        num_draws: int,
+        mask: Bool[np.ndarray, " n"],
+        *,
+        bootstrap: bool,
+    ) -> tuple[Float[np.ndarray, "c sb t"], Float[np.ndarray, "c s b t"], Float[np.ndarray, "2 t"]]:
+        """Return `curves` over many rows, with as many sets of weights for each draw of the hyperparameters.
+
+        The variance has a second row, the part that the inducing points leave out.
+        """
+        weight_key, draw_key = jax.random.split(rng_key)
+        rows, scaled = self.column.rows, jnp.asarray(self.column.scaled(values))
+        few = rows[mask][:: -(-int(mask.sum()) // _NUM_FEW)]
+        weights = eqx.Partial(row_weights, shape=(num_draws,), mask=jnp.asarray(mask), bootstrap=bootstrap)
+        law, left_out = laws_by_inducing(
+            weight_key, self.posterior, jnp.asarray(rows), self.column.index, scaled, weights, jnp.asarray(few)
+        )
+        parts = np.stack([np.asarray(law.variance).mean((0, 1, 2)), np.asarray(left_out).mean((0, 1))])
+        return _joined(_draw(draw_key, law.mean, law.covariance)), np.asarray(law.mean), parts
 
     def slopes(self, rng_key: RngKey, weights: jax.Array) -> Float[np.ndarray, "c sb"]:
         """Return draws of the average derivative, in units of the treatment."""

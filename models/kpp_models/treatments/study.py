@@ -25,9 +25,10 @@ from kpp_models.treatments.effect import CausalEffect
 from kpp_models.treatments.estimates.no_effect import no_effect
 from kpp_models.treatments.estimates.of_expression import effect_of_expression
 from kpp_models.treatments.estimates.of_fit import check_fit, effect_of_fit
+from kpp_models.treatments.estimates.of_many_rows import fit_many_rows
 from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
-from kpp_models.treatments.regression import fit_outcome
+from kpp_models.treatments.regression import MANY_ROWS, fit_outcome
 
 _HOW = ("placebo", "random common cause", "subset")
 _RANDOM = "random_common_cause"
@@ -95,9 +96,17 @@ class EffectStudy:
 
     def _adjusted(self, rng_key: RngKey, covariates: tuple[str, ...]) -> CausalEffect:
         fit_key, effect_key = jax.random.split(rng_key)
-        treatments = self.question.treatments
-        features, models = self.table[[*treatments, *covariates, *self.further]], (GPRegression, GeneralizedGP)
-        found = fit_outcome(fit_key, features, *self._outcome(), self.inference, models, len(treatments))
+        treatments, number = self.question.treatments, self.options.num_inducing
+        models = GPRegression, GeneralizedGP
+        features = self.table[[*treatments, *covariates, *self.further]]
+        outcome, likelihood = self._outcome()
+        if number is not None and likelihood is not None:
+            raise ValueError(f"`num_inducing` needs an outcome of numbers with Gaussian noise, got {number}")
+        if likelihood is None and (number is not None or len(self.table) > MANY_ROWS):
+            self.options.check_by_inducing(self.question.treatment)
+            found = fit_many_rows(fit_key, features, outcome, self.inference, models, number)
+        else:
+            found = fit_outcome(fit_key, features, outcome, likelihood, self.inference, models, len(treatments))
         effect = effect_of_fit(effect_key, found.fit, self.question, self.options, found=found)
         return effect.rescaled(found.center, found.width)
 
@@ -131,6 +140,7 @@ class EffectStudy:
             "derivative": self.options.derivative or None,
             "policies": self.options.policies,
             "several treatments": self.question.treatments[1:] or None,
+            "num_inducing": self.options.num_inducing,
             "bootstrap": None if self.options.bootstrap else False,
             "how='random common cause'": self.further or None,
         }
@@ -170,6 +180,7 @@ def causal_effect(
     derivative: bool = False,
     policies: Mapping[str, Any] | None = None,
     shift: float | None = None,
+    num_inducing: int | None = None,
 ) -> CausalEffect: ...
 def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first overload
     rng_key: RngKey,
@@ -187,6 +198,7 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     derivative: bool = False,
     policies: Mapping[str, Any] | None = None,
     shift: float | None = None,
+    num_inducing: int | None = None,
 ) -> CausalEffect | EffectsByGraph:
     r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
 
@@ -241,6 +253,9 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
             ``batch_shape`` () or (n,), or a mapping from levels to their chances, numbers or (n,); a function may
             return these, too.
         shift: A number to add to the treatment of each row, for a policy with the name "shift".
+        num_inducing: The number of inducing points, for a data frame whose outcome is a number with Gaussian noise. By
+            default the posterior is exact up to 3,000 rows, and has 100 inducing points for more. The hyperparameters
+            are then learned from at most 5,000 random rows, with 50 draws, and f from all rows.
 
     Returns:
         The effect, or those under several graphs.
@@ -250,9 +265,10 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
             error holds.
         CausalError: If the columns of a fit are not an adjustment set.
         ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, a
-            derivative does not exist, a policy gives treatments that are not finite or not known, or `rows`,
-            `inference`, `likelihood`, `bootstrap`, `derivative` or `policies` are given for an effect without an
-            adjustment set.
+            derivative does not exist, a policy gives treatments that are not finite or not known, derivatives, policies
+            or several treatments are asked for with more than 3,000 rows, `num_inducing` is given for labels, or
+            `rows`, `inference`, `likelihood`, `bootstrap`, `derivative`, `policies` or `num_inducing` are given for an
+            effect without an adjustment set.
         TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
 
     Warns:
@@ -261,6 +277,8 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     """
     if num_draws is not None:
         count(num_draws, "num_draws")
+    if num_inducing is not None:
+        count(num_inducing, "num_inducing")
     if shift is not None:
         if policies is not None and "shift" in policies:
             raise ValueError("`shift` must be left out: 'shift' already has a policy")
@@ -275,11 +293,12 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     several = read_graphs(graph, asked, outcome)
     known = as_causal_graph(graph) if several is None else several[0][0]
     question = EffectQuestion(known, asked, outcome)
-    options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies)
+    options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies, num_inducing)
     if isinstance(data, Fit):
-        if several is not None or inference is not None or likelihood is not None:
+        if several is not None or any(each is not None for each in (inference, likelihood, num_inducing)):
             raise TypeError(
-                "`inference` and `likelihood` go with a data frame, as do several graphs; a fit has its own"
+                "`inference`, `likelihood` and `num_inducing` go with a data frame, as do several graphs; a fit has "
+                "its own"
             )
         check_fit(data, question)
         return effect_of_fit(rng_key, data, question, options)

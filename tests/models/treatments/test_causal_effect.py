@@ -291,7 +291,7 @@ FIT_CASES = {
     "a column that is no node": ({"graph": CausalDAG([("t", "y")])}, CausalError, "lacks \\['z'\\]"),
     "values": ({"at": ["high"]}, ValueError, "high|finite"),
     "mask": ({"rows": np.zeros(120, bool)}, ValueError, "`rows` must be booleans"),
-    "inference": ({"inference": kpp.MAP()}, TypeError, "`inference` and `likelihood` go with a data frame"),
+    "inference": ({"inference": kpp.MAP()}, TypeError, "`inference`, `likelihood` and `num_inducing` go with"),
 }
 
 

@@ -12,9 +12,20 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from kpp.functionals import AbstractFunctional, Average, FunctionalLaw, GPPosterior
+from kpp.typing import RngKey
+
+
+def row_weights(rng_key: RngKey, shape: tuple[int, ...], mask: Bool[Array, " n"], bootstrap: bool) -> jax.Array:
+    r"""Return weights of rows that sum to 1: Dirichlet(1, ..., 1) on the rows of the subgroup, or equal ones."""
+    shape = (*shape, len(mask))
+    # Independent exponentials over their sum are Dirichlet(1, ..., 1), also within a subgroup.
+    numbers = jax.random.exponential(rng_key, shape) if bootstrap else jnp.ones(shape)
+    numbers = jnp.where(mask, numbers, 0.0)
+    return numbers / jnp.sum(numbers, axis=-1, keepdims=True)
 
 
 @eqx.filter_jit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,16 @@ from kpp_models.treatments.treatment import TreatmentColumn
 if TYPE_CHECKING:
     from kpp_models.treatments.question import EffectQuestion
 
-_PARTS = ["function", "hyperparameters and covariates"]
+_PARTS = ["function", "hyperparameters and covariates", "left out by inducing points, within function"]
 _UNCERTAINTY = {
     True: "of hyperparameters, function and covariates (Bayesian bootstrap): the effect is that in the population",
     False: "of hyperparameters and function: the effect is that on these rows",
 }
 # A policy is warned about if fewer rows than this share get treatments that are common among similar rows.
 _MOST_ROWS = 0.9
+_BY_INDUCING = (
+    ", by inducing points; `variance_parts` has the variance of what these leave out, which the intervals contain"
+)
 _CAUTION = (
     "where few rows have a value of the treatment, the effect tends to the one that all rows share; an interval is too "
     "narrow if the effect is largest there"
@@ -67,7 +70,9 @@ def effect_of_fit(
     shape = regression.posterior.batch_shape
     weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
     num_draws = -(-(options.num_draws or NUM_DRAWS) // math.prod(shape))
-    weights = options.weights(weight_key, (*shape, num_draws), mask)
+    left_out: list[Any] = []
+    if by_inducing := regression.is_by_inducing:
+        options.check_by_inducing(column.name)
     if options.policies is not None:
         plan = options.read_policies(column, _rows(question, column, found))
         values, labels = plan.expect(plan.values)[:, mask].mean(axis=1), plan.names
@@ -79,14 +84,20 @@ def effect_of_fit(
                 f"{', '.join(shares)}; in the other rows the effect is an extrapolation and rests on the prior",
                 stacklevel=3,
             )
+        weights = options.weights(weight_key, (*shape, num_draws), mask)
         draws, expected, of_function = regression.curves(draw_key, plan.values, weights, jnp.asarray(plan.chances))
     else:
         values, labels = column.settings(options.at)
         count = column.effective_rows(values, mask)
-        draws, expected, of_function = regression.curves(draw_key, values, weights)
+        if by_inducing:
+            curves = regression.many_rows_curves(draw_key, values, num_draws, mask, bootstrap=options.bootstrap)
+            draws, expected, (of_function, *left_out) = curves
+        else:
+            weights = options.weights(weight_key, (*shape, num_draws), mask)
+            draws, expected, of_function = regression.curves(draw_key, values, weights)
     dataset = curve_dataset(draws, count, values, labels)
-    parts = np.stack([of_function, expected.var((0, 1, 2))])
-    dataset["variance_parts"] = xr.DataArray(parts, {"part": _PARTS}, ("part", "treatment"))
+    parts = np.stack([of_function, expected.var((0, 1, 2)), *left_out])
+    dataset["variance_parts"] = xr.DataArray(parts, {"part": _PARTS[: len(parts)]}, ("part", "treatment"))
     dataset.attrs = {
         "graph": str(question.graph),
         "treatment_name": column.name,
@@ -95,7 +106,7 @@ def effect_of_fit(
         "bootstrap": int(options.bootstrap),
         "rows": int(mask.sum()),
         "estimand": question.adjusted(column.covariates),
-        "method": "Gaussian process averaged over the covariates",
+        "method": "Gaussian process averaged over the covariates" + (_BY_INDUCING if by_inducing else ""),
         "uncertainty": _UNCERTAINTY[options.bootstrap],
         "caution": _CAUTION,
     }
