@@ -100,7 +100,7 @@ class EffectsByGraph:
         return given / given.sum()
 
 
-def read_graphs(graph: Any, treatment: str, outcome: str) -> tuple[list[CausalDAG], tuple[int, ...] | None] | None:
+def read_graphs(graph: Any, treatment: Any, outcome: str) -> tuple[list[CausalDAG], tuple[int, ...] | None] | None:
     """Return several graphs, and how many graphs each one stands for (see `EffectsByGraph`); None for one graph."""
     if not isinstance(graph, CPDAG):
         kinds = (CausalDAG, nx.DiGraph, str)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from scipy.special import ndtr
 
 from kpp.foundation.wording import named
@@ -37,10 +37,10 @@ class Policies:
         for number, (_, own) in enumerate(parts):
             chances[number, stops[number] - len(own) : stops[number]] = own
         what = f"the effect of policies with {stops[-1]} treatments of each of {len(table)} rows"
-        check_memory(3 * 8 * (stops[-1] * len(table)) ** 2, what, "give fewer policies or rows")
+        check_memory(3 * 8 * (int(stops[-1]) * len(table)) ** 2, what, "give fewer policies or rows")
         return cls([*policies], np.concatenate([values for values, _ in parts]), chances)
 
-    def expect(self, numbers: Float[np.ndarray, "l n"]) -> Float[np.ndarray, "q n"]:
+    def expect(self, numbers: Shaped[np.ndarray, "l n"]) -> Float[np.ndarray, "q n"]:
         """Return what numbers of the treatments are expected to be for each row, under each policy."""
         return np.einsum("qln,ln->qn", self.chances, numbers)
 
@@ -89,7 +89,7 @@ def _codes(values: np.ndarray, argument: str, column: TreatmentColumn) -> np.nda
     """Return treatments as numbers or codes; raise ValueError if they are not finite or not known."""
     flat, known = values.ravel().tolist(), column.levels or np.unique(column.treatment)
     if column.levels:
-        codes = np.array([column.levels.index(value) if value in column.levels else np.nan for value in flat])
+        codes = np.array([column.levels.index(value) if value in column.levels else np.nan for value in flat], float)
     else:
         codes = np.asarray(pd.to_numeric(flat, errors="coerce"), dtype=float)
     if not column.levels and not column.is_number:

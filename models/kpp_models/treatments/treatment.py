@@ -125,7 +125,7 @@ class TreatmentColumn:
 
         The weights of several treatments are products: each depends on the covariates and the treatments before it.
         """
-        weights, later = np.ones(()), list(np.atleast_1d(self.index))
+        weights, later = np.ones(()), np.atleast_1d(self.index).tolist()
         for part, own in zip(self.parts, values.reshape(len(values), -1).T, strict=True):
             later = later[1:]
             weights = weights * part.assignment(mask, later).weights(own)

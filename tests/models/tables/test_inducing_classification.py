@@ -87,7 +87,7 @@ def test_posterior_and_scores_are_those_given_the_values():
 
 def test_with_all_rows_as_inducing_points_it_is_the_sampled_model():
     """Then nothing is integrated out, but for the nugget of 1e-10 that latent values are factorized with."""
-    white = RNG.normal(size=40)
+    white = jnp.asarray(RNG.normal(size=40))
     sampled, data, _ = GPClassification(KERNEL, MEAN, latent="sample").prepare(X, LABELS)
     prepared, all_data, _ = model(X).prepare(X, LABELS)
     found = density(prepared, all_data, {"inducing_whitened": white})
