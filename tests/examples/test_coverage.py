@@ -77,8 +77,8 @@ KINDS = {
 # These compile for more than five seconds; their models have tests of their own.
 LONG = (
     "measure_aggregates measure_by_graph measure_chain measure_collider measure_confounded measure_counts "
-    "measure_duels measure_fit measure_fusion measure_indices measure_map measure_observed measure_ranks "
-    "measure_rankings measure_smooth measure_untreated measure_values"
+    "measure_duels measure_effect measure_fit measure_fusion measure_indices measure_map measure_observed "
+    "measure_rankings measure_ranks measure_smooth measure_untreated measure_values"
 ).split()
 
 

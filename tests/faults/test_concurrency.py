@@ -219,6 +219,7 @@ def test_the_same_seed_gives_the_same_bits_in_every_process(in_processes):
     assert first["main"] == first["spawn"] == first["joblib"] == second["main"]
 
 
+@pytest.mark.nightly_variants("explain")
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads have names that can be read on Linux only")
 @pytest.mark.parametrize("name", ["explain", "fit", "predict"])

@@ -59,7 +59,7 @@ def test_minibatches_of_a_gaussian_process_have_the_posterior_of_all_rows():
     np.testing.assert_allclose(posterior.sample_stats["lp"], log_density, rtol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_posterior_that_is_far_from_gaussian_is_reported(caplog):
     """Only the product of scale and weight is known, so that the mode is far from most of the posterior."""
 

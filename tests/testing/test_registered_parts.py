@@ -107,7 +107,9 @@ OTHERS = [
 LONG = (
     "explainers-cxplain explainers-integrated-gradients explainers-kernel-shap explainers-pref-shap "
     "explainers-rkhs-shap kernels-HilbertSpace kernels-Projected models-BaggGP models-BayesIME models-BayesIMP "
-    "models-CMP models-CentroidGP models-ColliderRegression models-ColliderRidge value_functions-causal "
+    "models-CMP models-CentroidGP models-ColliderRegression models-ColliderRidge models-GPClassification "
+    "models-GPGP models-GPRegression models-GeneralizedGP models-IME models-MultiLatentGP models-PGP "
+    "models-PreferenceGP models-RankingGP models-SamplingEffect models-VBagg value_functions-causal "
     "value_functions-causal-embedding value_functions-observational value_functions-observational-copula "
     "value_functions-preferential-items"
 ).split()

@@ -434,6 +434,7 @@ def test_classifier_with_a_projected_kernel_obeys_the_constraint_on_the_latent_s
     assert np.ptp(found) > 0.1
 
 
+@pytest.mark.nightly
 @slow
 def test_hyperparameters_are_drawn_and_the_fit_is_kept(tmp_path):
     prior = dist.LogNormal(0.0, 0.5)

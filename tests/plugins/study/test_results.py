@@ -201,7 +201,7 @@ def test_the_same_seed_gives_the_same_numbers(single):
     assert {"values of the function", "new observations", "Shapley values", "rows left out"} < set(first.index)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_single_best_value_is_reported_as_such(single):
     page = Page((single[0] / "report.html").read_text(encoding="utf-8"))
     words = " ".join(" ".join(page.text).split())
