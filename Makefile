@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## the main job on the diabetes data: fit, explain, report (a few minutes)
 	@echo "kpp fits a Gaussian process to 442 patients with diabetes by NUTS and explains 40 of its predictions, with intervals."
-	@echo "It compiles and samples for about a minute on two cores; lines below say what runs. Then there is a report to read."
+	@echo "It compiles and samples for one to two minutes on two cores; lines below say what runs. Then there is a report to read."
 	@$(BIN)/python examples/diabetes_data.py
 	@$(BIN)/kpp run examples/diabetes.toml --output $(DEMO) --overwrite
 	@echo "Open $(DEMO)/report.html in a browser. Beside it: summary.csv, posterior.nc and explanation.nc (ArviZ reads both)."
