@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -21,6 +22,7 @@ from kpp_models import (
     preference_matrix,
     sample_preferences,
 )
+from kpp_models.estimators import BradleyTerry, match_rows
 from kpp_models.preferences import many_matches
 from kpp_models.preferences.pairs import pair_marginal
 from kpp_models.preferences.pairs.pair_marginal import PairMarginal

@@ -12,9 +12,9 @@ from numpyro import distributions as dist
 from scipy import special, stats
 
 import kpp
-from kpp.kernels import RBF, Categorical, Contextual
+from kpp.kernels import RBF, Categorical, Contextual, Preferential
 from kpp.preferences import Matches, Rankings
-from kpp_models import RankingGP, choice_probabilities, rank_items, sample_preferences
+from kpp_models import PGP, PreferenceGP, RankingGP, choice_probabilities, duel, rank_items, sample_preferences
 from kpp_models.preferences.rankings.plackett_luce import PlackettLuce
 from kpp_models.preferences.rankings.ranking_laplace import RankingMarginal
 
