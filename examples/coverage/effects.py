@@ -15,14 +15,14 @@ from examples.benchmarks.effect_simulations import SIMULATIONS as LAWS
 from examples.benchmarks.effect_simulations import Simulation as Law
 from examples.benchmarks.effect_simulations import logistic, mean_chance
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
-from kpp.causal import CPDAG
+from kpp.causal import CPDAG, CausalDAG
 from kpp.gp import BinomialLikelihood, OrdinalLikelihood
 from kpp_models import causal_effect
 
 jax.config.update("jax_enable_x64", True)
 
 TITLE = "Effects of a treatment, by adjustment"
-ROWS, TRIALS = 100, 5
+ROWS, TRIALS, MANY = 100, 5, 5000
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 LOW_OR_HIGH = LAWS["linear, two levels"]
 
@@ -143,6 +143,60 @@ def measure_by_graph(seed: int) -> dict[str, Intervals]:
     return {"mixture over the graphs": Intervals(1.0 if z_is_cause else 1.6, low, high)}
 
 
+def measure_many_rows(seed: int) -> dict[str, Intervals]:
+    """Return the interval of the effect with more rows than are exact, by inducing points."""
+    law = LAWS["nonlinear, two levels"]
+    effect = estimate(law.table(np.random.default_rng(seed), MANY), seed, law)
+    return {"effect": ninety_percent(law.truth, effect.contrast(*law.levels).to_numpy().ravel())}
+
+
+def measure_policies(seed: int) -> dict[str, Intervals]:
+    """Return the intervals of policies against the observed treatments; E sin(T + c) is sin(c) exp(-1.49 / 2)."""
+    rng = np.random.default_rng(seed)
+    z, *noise = rng.normal(size=(3, ROWS))
+    t = 0.7 * z + noise[0]
+    doses = pd.DataFrame({"z": z, "t": t, "y": np.sin(t) + t * z / 2 + 0.5 * noise[1]})
+    levels = LOW_OR_HIGH.table(rng, ROWS)
+    chances = WEIGHTS * logistic(NODES) / WEIGHTS.sum()
+    observed = 2 * chances.sum() + chances @ NODES / 2  # of the part with the treatment
+    names: dict[str, Any] = {"graph": LOW_OR_HIGH.graph, "treatment": "t", "outcome": "y"}
+    with warnings.catch_warnings(action="ignore"):
+        of_doses = causal_effect(
+            jax.random.key(seed), doses, **names, shift=-0.5, policies={"half": lambda rows: rows["t"] / 2}
+        )
+        of_levels = causal_effect(
+            jax.random.key(seed),
+            levels,
+            **names,
+            policies={"z > 0": lambda rows: (rows["z"] > 0).astype(float), "by chance": {1.0: 0.3, 0.0: 0.7}},
+        )
+    asked = {
+        "a dose shifted by -0.5": (of_doses, "shift", -np.sin(0.5) * np.exp(-0.745)),
+        "half of the dose": (of_doses, "half", -0.175),  # E T Z is 0.7
+        "treat where z > 0": (of_levels, "z > 0", 1 + 0.5 / np.sqrt(2 * np.pi) - observed),
+        "treat three of ten by chance": (of_levels, "by chance", 0.6 - observed),
+    }
+    return {
+        name: ninety_percent(truth, effect.contrast(policy, "observed").to_numpy().ravel())
+        for name, (effect, policy, truth) in asked.items()
+    }
+
+
+def measure_two_treatments(seed: int) -> dict[str, Intervals]:
+    """Return the interval of setting two treatments, of which the second depends on the first."""
+    rng = np.random.default_rng(seed)
+    z, *noise = rng.normal(size=(3, ROWS))
+    t = (rng.uniform(size=ROWS) < logistic(z)).astype(float)
+    s = 0.5 * z + t / 2 + noise[0]
+    table = pd.DataFrame({"z": z, "t": t, "s": s, "y": t + np.sin(s) + t * s / 2 + z + 0.5 * noise[1]})
+    graph = CausalDAG([("z", "t"), ("z", "s"), ("t", "s"), *((cause, "y") for cause in "zts")])
+    settings = [(1.0, 1.0), (0.0, 0.0)]
+    with warnings.catch_warnings(action="ignore"):
+        effect = causal_effect(jax.random.key(seed), table, graph, treatment=("t", "s"), outcome="y", at=settings)
+    draws = effect.contrast(*settings).to_numpy().ravel()
+    return {"both at 1 instead of 0": ninety_percent(1.5 + np.sin(1.0), draws)}
+
+
 GROWING = (
     "the effect is largest where few rows have one of the levels. There the estimate tends to the effect that all rows "
     "share, and the interval is too narrow. Look at the effect in subgroups and at their `effective_rows`."
@@ -183,3 +237,24 @@ SIMULATIONS["effect_by_graph"] = Simulation(
 )
 SIMULATIONS["effect_subgroups"] = Simulation("two levels", LOW_OR_HIGH.law, ROWS, measure_subgroups, data_sets=100)
 SIMULATIONS["effect_untreated"] = Simulation("two levels", LOW_OR_HIGH.law, ROWS, measure_untreated, data_sets=100)
+SIMULATIONS["effect_policies"] = Simulation(
+    "policies against the observed treatments",
+    "z is standard normal. A dose 0.7 z + N(0, 1), and sin t + t z / 2 with noise of 0.5; and " + LOW_OR_HIGH.law,
+    ROWS,
+    measure_policies,
+    data_sets=50,
+)
+SIMULATIONS["effect_two_treatments"] = Simulation(
+    "two treatments at once",
+    "t has two levels with log-odds z, s is (z + t) / 2 + N(0, 1), and y is t + sin s + t s / 2 + z with noise of 0.5.",
+    ROWS,
+    measure_two_treatments,
+    data_sets=50,
+)
+SIMULATIONS["effect_many_rows"] = Simulation(
+    "two levels, nonlinear, by inducing points",
+    LAWS["nonlinear, two levels"].law,
+    MANY,
+    measure_many_rows,
+    data_sets=40,
+)
