@@ -198,6 +198,12 @@ def _tables(game: Game, steps: Steps) -> Iterator[Float[np.ndarray, "c p *output
     """Yield the predictions for coalitions, of one draw after the other."""
     function = game.function
     if not steps.num_orders and is_product_game(game.value_function, function) and not function.output_shape:
+        together = _draws_as_outputs(function)
+        if together is not None:
+            options = {"players": game.players}
+            values = np.asarray(enumerate_products(_whole_table, game.value_function, together, game.x, **options))
+            yield from np.moveaxis(values + np.asarray(together.intercept), (2, 1), (0, 1))
+            return
         for position in np.ndindex(*function.batch_shape):
             draw = function.at_draw(position) if position else function
             values = enumerate_products(_whole_table, game.value_function, draw, game.x, players=game.players)
@@ -208,6 +214,18 @@ def _tables(game: Game, steps: Steps) -> Iterator[Float[np.ndarray, "c p *output
     found = found.reshape(*found.shape[:2], -1, *found.shape[2 + num_draw_axes :])
     for draw in range(found.shape[2]):
         yield found[:, :, draw]
+
+
+def _draws_as_outputs(function: RKHSFunction) -> RKHSFunction | None:
+    """Return a function whose outputs are the draws, if all draws have the same kernel and points."""
+    if not function.batch_shape:
+        return None
+    draw = function.at_draw((0,) * len(function.batch_shape))
+    parts = zip(*(jax.tree.leaves((one.kernel, one.points)) for one in (function, draw)), strict=True)
+    if not all(np.equal(np.asarray(of_all), np.asarray(of_one)).all() for of_all, of_one in parts):
+        return None
+    coefficients = function.coefficients.reshape(-1, function.num_points).T
+    return RKHSFunction(draw.kernel, draw.points, coefficients, function.intercept.ravel())
 
 
 def _whole_table(table: Float[Array, " c"]) -> Float[Array, " c"]:
