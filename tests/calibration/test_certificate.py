@@ -163,7 +163,7 @@ def test_inducing_points_determine_the_truth():
     np.testing.assert_allclose(truth.y, truth.function.mean(X), atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_classifier_is_certified_by_its_labels():
     fit = fitted(GPClassification(KERNEL), (Y > 0).astype(float))
     found = kpp.certify(jax.random.key(4), fit, ROWS, data_sets=4, law="prior", **OPTIONS)

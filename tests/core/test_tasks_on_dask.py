@@ -93,7 +93,7 @@ def assert_identical(found, known):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_schedulers_give_the_bits_of_no_scheduler(tmp_path):
     """One test, so that programs are compiled once. A process of a worker that is killed loses no replication."""
     known = {name: user() for name, user in USERS.items()}  # before there is a client

@@ -20,7 +20,7 @@ def test_the_truth_is_the_reference(script, root):
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_table_is_printed(script, capsys):
     script.main(["--quick"])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]

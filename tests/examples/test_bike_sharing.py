@@ -11,7 +11,7 @@ def script(load_script):
     return load_script("reproduce/bike_sharing.py")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_values_of_each_kind(script):
     days = script.simulate_days(np.random.default_rng(0))
     rows = days[script.FEATURES].to_numpy()

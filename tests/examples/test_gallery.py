@@ -150,7 +150,7 @@ CLAIMS: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("script", CLAIMS)
 def test_what_a_figure_is_said_to_show_holds(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_penalties_protect_and_make_fair(load_script, tmp_path: Path, capsys):
     tables = load_script("reproduce/shapley_regularisation.py").main(["--quick", "--output", str(tmp_path)])
     assert capsys.readouterr().out.count("OSV-REG") == 2  # errors and spreads

@@ -19,7 +19,7 @@ def test_estimators_agree_as_the_table_says(script):
     assert unequal[shrinkage] > 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_table_is_printed_and_returned_and_the_figures_are_drawn(script, capsys, tmp_path):
     found = script.main(["--scale", "0.01", "--repeats", "1", "--output", str(tmp_path)])["times"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure_a1.png", "figure_a2.png"]

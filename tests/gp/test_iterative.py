@@ -88,7 +88,7 @@ def test_with_all_directions_it_is_the_dense_evidence_with_its_derivatives(rank)
     np.testing.assert_allclose(gradient, slope, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_second_derivatives_are_the_dense_ones():
     found = jax.jit(hessian(lambda theta: iterative(theta, ALL)))(THETA)
     np.testing.assert_allclose(found, jax.jit(hessian(dense))(THETA), rtol=1e-6, atol=1e-6)

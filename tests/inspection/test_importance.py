@@ -222,7 +222,7 @@ def test_bad_input_is_refused(changes, message):
         kpp.importance(options.pop("predictor"), options.pop("x"), options.pop("y"), **options)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("loss", ["squared", "log"])
 def test_the_test_against_zero_holds_its_level_on_new_rows(loss):
     """600 noise features of 200 data sets: a rejected share of 5 % has a standard error of 0.9 %."""

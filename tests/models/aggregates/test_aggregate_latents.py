@@ -182,7 +182,7 @@ def test_models_without_inducing_points_have_no_minibatches():
         model_of(likelihood="poisson", minibatch=2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_samplers_find_the_posterior_of_the_aggregates(dense):
     model = model_of(likelihood="poisson")
 

@@ -16,7 +16,7 @@ from kpp_models import CMP
 ROTATION = np.array([[0.8, 0.6], [-0.6, 0.8]])  # rows: the direction that counts, and the other
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_networks_are_learned_by_map(tmp_path):
     """The field bends along one projection of two features; bags are known by it too."""
     rng = np.random.default_rng(0)

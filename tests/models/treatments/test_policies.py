@@ -303,7 +303,7 @@ def test_treatments_that_the_graph_lacks_or_does_not_identify():
         causal_effect(KEY, TABLE.assign(s=Z), hidden, **BOTH, at=[(0, 0)])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_treatments_from_a_table():
     """y = 2 a + b (1 + a) + z: setting both to 1 instead of 0 has the effect 4."""
     rng = np.random.default_rng(2)

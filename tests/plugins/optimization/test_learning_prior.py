@@ -150,7 +150,7 @@ def test_moments_are_those_of_the_belief():
     np.testing.assert_allclose(np.diagonal(covariance), belief.standard_deviation**2, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_intervals_are_calibrated_where_the_prior_is_true():
     """Objectives drawn from the prior itself, queried by the search; 300 of them give a standard error near 0.01."""
     rng, draws, discrepancy = np.random.default_rng(0), some_draws(LINE, 4), Discrepancy([0.05, 0.5], [0.1, 0.3])

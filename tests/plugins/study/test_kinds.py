@@ -225,7 +225,7 @@ def test_a_kept_fit_belongs_to_its_data(example_files, tmp_path, kind):
     assert {found for found, digest in digests().items() if digest != kept[found]} == {name}
 
 
-@pytest.mark.nightly_variants("effects", "bags")
+@pytest.mark.nightly_variants("effects", "bags", "matches")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bags", "matches", "graph", "effects"])
 def test_an_example_study_finds_what_was_simulated(example_files, tmp_path, kind):

@@ -266,7 +266,7 @@ def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
     ("inference", "scale", "labels"),
     [
         pytest.param('name = "Laplace"', "latent", (0, 1), marks=pytest.mark.nightly),
-        ('name = "MAP"', "latent", ("cheap", "very dear")),
+        pytest.param('name = "MAP"', "latent", ("cheap", "very dear"), marks=pytest.mark.nightly),
         ('name = "MAP"', "probability", ("cheap", "very dear")),
     ],
 )

@@ -47,7 +47,7 @@ class Statistics(eqx.Module):
         """
         weighted = sections * weights.astype(sections.dtype)[None]
         tiles = tuple(
-            tile + weighted[row] @ sections[column].T
+            tile + jnp.matmul(weighted[row], sections[column].T, precision="highest")
             for tile, (row, column) in zip(self.tiles, _tiles(sections.shape[0]), strict=True)
         )
         products = weights[:, None] * jnp.stack([jnp.ones_like(targets), targets, targets**2], axis=1)
