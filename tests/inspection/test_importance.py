@@ -154,18 +154,19 @@ def test_a_function_with_draws_is_explained_draw_by_draw():
         np.testing.assert_allclose(means, expected.mean(axis=0), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("lengthscales", [np.full((2, 3), 0.8), np.array([[0.8, 1.0, 1.5], [1.0, 0.5, 2.0]])])
+@pytest.mark.parametrize(
+    "lengthscales", [np.full((9, 3), 0.8), np.full((2, 3), 0.8), np.array([[0.8, 1.0, 1.5], [1.0, 0.5, 2.0]])]
+)
 def test_draws_of_one_kernel_and_of_several_are_explained_alike(lengthscales):
-    coefficients = np.stack([FUNCTION.coefficients, FUNCTION.coefficients[::-1]])
-    parts = {"intercept": np.array([[0.3, -1.0]]), "batch_shape": (1, 2)}
+    num_draws = len(lengthscales)
+    coefficients = np.arange(1, num_draws + 1)[:, None] * np.asarray(FUNCTION.coefficients)
+    parts = {"intercept": np.linspace(0.3, -1.0, num_draws)[None], "batch_shape": (1, num_draws)}
     kernel = RBF(jnp.asarray(lengthscales[None]))
     function = kpp.RKHSFunction.over_draws(kernel, FUNCTION.points, coefficients[None], **parts)
     found = kpp.explain(function, X, explainer=LossReduction, y=Y, background=BACKGROUND).values.to_numpy()
-    for draw in range(2):
-        one = function.at_draw((0, draw))
-        np.testing.assert_allclose(
-            found[0, draw], loss_reductions(one, lambda y, f: (y - f) ** 2, X, Y, BACKGROUND), rtol=1e-9, atol=1e-10
-        )
+    for draw in (0, num_draws - 1):
+        expected = loss_reductions(function.at_draw((0, draw)), lambda y, f: (y - f) ** 2, X, Y, BACKGROUND)
+        np.testing.assert_allclose(found[0, draw], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow

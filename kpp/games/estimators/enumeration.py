@@ -28,7 +28,8 @@ Reduction = Callable[[Float[Array, "c *rest"]], Float[Array, "..."]]
 
 # Points of the function and references per batch, and the largest number of entries of a table of values.
 _POINTS = 8
-_POINTS_OF_OUTPUTS = 64
+# With more outputs than this, and this number of points per batch, a matrix product over points takes less time.
+_FEW_OUTPUTS, _POINTS_OF_MANY = 8, 64
 _REFERENCES = 512
 _MAX_VALUES = 2**22
 # The largest number of values that are summed over points at once: they stay in the cache of a core.
@@ -89,29 +90,30 @@ def _term_values(
     chunks: tuple[Array, Array],
 ) -> Float[Array, "c p *outputs"]:
     """Return the values of all coalitions for one product term, without the intercept."""
-    outputs = function.output_shape
-    size = min(function.num_points, _POINTS_OF_OUTPUTS if outputs else _POINTS)
+    many = function.output_shape > (_FEW_OUTPUTS,)
+    size = min(function.num_points, _POINTS_OF_MANY if many else _POINTS)
     coefficients = split_weights(weigh_null_players(term, function, x, players), size)
     num_rows = rows_that_fit(x.shape[0], 2**players.num_players, _MAX_SUMS)
 
     def add(total: Array, part: tuple[Points, Array]) -> tuple[Array, None]:
         points, weights = part
         absent = _absent_tables(value_function, term, points, players, chunks)
+        table = absent.reshape(*absent.shape, *[1 for _ in function.output_shape]) * weights[:, None, None]
 
         def add_block(block: tuple[Array, Array]) -> Array:
             rows, sums = block
             low, high = _half_tables(players.multiply(term.factors(rows, points)))
-            if outputs:
-                products = jnp.einsum("nhp,nlp,nhl->phln", high, low, absent)
-                return sums + jnp.matmul(products, weights, precision="highest")
-            return _add_points(sums, low, high, absent * weights[:, None, None])
+            if not many:
+                return _add_points(sums, low, high, table)
+            present = jnp.swapaxes(high, 1, 2)[..., None] * jnp.swapaxes(low, 1, 2)[:, :, None]
+            return sums + jnp.tensordot(present * absent[:, None], weights, (0, 0), precision="highest")
 
         return map_rows(add_block, (x, total), num_rows), None
 
     low_size = 2 ** (players.num_players // 2)
-    start = jnp.zeros((x.shape[0], 2**players.num_players // low_size, low_size, *outputs), dtype=x.dtype)
+    start = jnp.zeros((x.shape[0], 2**players.num_players // low_size, low_size, *function.output_shape), dtype=x.dtype)
     total = jax.lax.scan(add, start, (split_rows(function.points, size), coefficients))[0]
-    values = total.reshape(x.shape[0], 2**players.num_players, *outputs)
+    values = total.reshape(x.shape[0], 2**players.num_players, *function.output_shape)
     return term.scale * jnp.swapaxes(values, 0, 1)
 
 
@@ -154,14 +156,15 @@ def _subset_products(factors: Float[Array, "g n b"], empty: Float[Array, "n b"])
 
 
 def _add_points(
-    sums: Float[Array, "p high low"],
+    sums: Float[Array, "p high low *outputs"],
     low: Float[Array, "n low p"],
     high: Float[Array, "n high p"],
-    table: Float[Array, "n high low"],
-) -> Float[Array, "p high low"]:
+    table: Float[Array, "n high low *outputs"],
+) -> Float[Array, "p high low *outputs"]:
     """Add the products of the present factors and of a table, one point of the function after the other."""
 
     def add(total: Array, point: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        return total + point[1].T[:, :, None] * point[0].T[:, None, :] * point[2][None], None
+        present = point[1].T[:, :, None] * point[0].T[:, None, :]
+        return total + present.reshape(*present.shape, *[1 for _ in total.shape[3:]]) * point[2][None], None
 
     return jax.lax.scan(add, sums, (low, high, table))[0]
