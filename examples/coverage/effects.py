@@ -251,3 +251,10 @@ SIMULATIONS["effect_two_treatments"] = Simulation(
     measure_two_treatments,
     data_sets=50,
 )
+SIMULATIONS["effect_many_rows"] = Simulation(
+    "two levels, nonlinear, by inducing points",
+    LAWS["nonlinear, two levels"].law,
+    MANY,
+    measure_many_rows,
+    data_sets=40,
+)

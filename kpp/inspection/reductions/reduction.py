@@ -200,9 +200,8 @@ def _tables(game: Game, steps: Steps) -> Iterator[Float[np.ndarray, "c p *output
     if not steps.num_orders and is_product_game(game.value_function, function) and not function.output_shape:
         together = _draws_as_outputs(function)
         if together is not None:
-            options = {"players": game.players}
-            values = np.asarray(enumerate_products(_whole_table, game.value_function, together, game.x, **options))
-            yield from np.moveaxis(values + np.asarray(together.intercept), (2, 1), (0, 1))
+            every = enumerate_products(_whole_table, game.value_function, together, game.x, players=game.players)
+            yield from np.moveaxis(np.asarray(every) + np.asarray(together.intercept), (2, 1), (0, 1))
             return
         for position in np.ndindex(*function.batch_shape):
             draw = function.at_draw(position) if position else function
