@@ -17,7 +17,7 @@ from examples.benchmarks.effect_simulations import logistic, mean_chance
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
 from kpp.causal import CPDAG, CausalDAG
 from kpp.gp import BinomialLikelihood, OrdinalLikelihood
-from kpp_models import causal_effect
+from kpp_models import causal_effect, rank_weighted_effect
 
 jax.config.update("jax_enable_x64", True)
 
@@ -182,6 +182,25 @@ def measure_policies(seed: int) -> dict[str, Intervals]:
     }
 
 
+def measure_rows(seed: int) -> dict[str, Intervals]:
+    """Return the intervals of the effects 2 + z / 2 in five rows, and of the gain by the scores z and noise.
+
+    The AUTOC of z is half the mean over q of the mean of a standard normal above its quantile 1 - q.
+    """
+    rng = np.random.default_rng(seed)
+    table = LOW_OR_HIGH.table(rng, ROWS)
+    contrast = estimate(table, seed, LOW_OR_HIGH, by_row=True).contrast(*LOW_OR_HIGH.levels, by_row=True)
+    z = table["z"].to_numpy()
+    scores = {"AUTOC of z": (0.45186, z), "AUTOC of a score of noise": (0.0, rng.normal(size=ROWS))}
+    gains = {
+        name: ninety_percent(
+            truth, rank_weighted_effect(jax.random.key(seed), contrast, score)["autoc"].to_numpy().ravel()
+        )
+        for name, (truth, score) in scores.items()
+    }
+    return gains | {"effects in five rows": ninety_percent(2 + z[:5] / 2, contrast.to_numpy().reshape(-1, ROWS)[:, :5])}
+
+
 def measure_two_treatments(seed: int) -> dict[str, Intervals]:
     """Return the interval of setting two treatments, of which the second depends on the first."""
     rng = np.random.default_rng(seed)
@@ -251,6 +270,7 @@ SIMULATIONS["effect_two_treatments"] = Simulation(
     measure_two_treatments,
     data_sets=50,
 )
+SIMULATIONS["effect_rows"] = Simulation("two levels", LOW_OR_HIGH.law, ROWS, measure_rows, data_sets=100)
 SIMULATIONS["effect_many_rows"] = Simulation(
     "two levels, nonlinear, by inducing points",
     LAWS["nonlinear, two levels"].law,

@@ -69,6 +69,7 @@ from .tables.queries import sample_function as sample_function
 from .tables.regression import GPRegression as GPRegression
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
 from .tables.shapley_regularization import ShapleyRegularized as ShapleyRegularized
+from .treatments.averaging.targeting import rank_weighted_effect as rank_weighted_effect
 from .treatments.by_graph import EffectsByGraph as EffectsByGraph
 from .treatments.effect import CausalEffect as CausalEffect
 from .treatments.estimates.proximal import proximal_regression as proximal_regression

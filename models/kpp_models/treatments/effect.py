@@ -52,6 +52,8 @@ class CausalEffect:
       hyperparameters and covariates, and to "hyperparameters and covariates", (part, treatment). An effect without an
       adjustment set has none.
     * ``average_derivative``: draws of the average derivative, (chain, draw), if asked for.
+    * ``effect_of_rows``: joint draws of E[Y | do(t), z_i], (chain, draw, row, treatment), if asked for; they are
+      independent of those of ``effect``.
     * ``effective_rows``: the effective number of rows at each value of the treatment, (treatment,); see
       `kpp_models.effective_rows`. The effect at a value with few of them rests on the prior. For an effect without
       an adjustment set they are the rows near the value, whatever their other columns. Under a policy they are the
@@ -100,7 +102,9 @@ class CausalEffect:
             raise ValueError("`average_derivative` needs kpp_models.causal_effect(..., derivative=True)")
         return self.dataset["average_derivative"]
 
-    def contrast(self, value: Any, reference: Any, *, measure: str = "difference") -> xr.DataArray:
+    def contrast(
+        self, value: Any, reference: Any, *, measure: str = "difference", by_row: bool = False
+    ) -> xr.DataArray:
         r"""Return draws of a comparison of a = E[Y | do(value)] with b = E[Y | do(reference)], (chain, draw).
 
         Args:
@@ -109,13 +113,23 @@ class CausalEffect:
             reference: Another one.
             measure: "difference", a - b; "ratio", a / b, the risk ratio or rate ratio of outcomes that are not
                 negative; or "odds ratio", a (1 - b) / (b (1 - a)), for probabilities.
+            by_row: Whether to compare a = E[Y | do(value), z_i] with b = E[Y | do(reference), z_i] in each row,
+                (chain, draw, row). The share of draws above 0 is then the probability that the row gains.
 
         Raises:
-            ValueError: If a value is not there (`at` of `kpp_models.causal_effect` holds the values of the curve), or
-                the expected outcomes do not suit the measure.
+            ValueError: If a value is not there (`at` of `kpp_models.causal_effect` holds the values of the curve), the
+                expected outcomes do not suit the measure, or the effect was computed without ``by_row=True``.
         """
         one_of(measure, "measure", tuple(_MEASURES))
-        a, b = self._at(value, "value"), self._at(reference, "reference")
+        if by_row and "effect_of_rows" not in self.dataset:
+            raise ValueError(
+                "`by_row` needs kpp_models.causal_effect(..., by_row=True), and a treatment with an effect in the graph"
+            )
+        curves = self.dataset["effect_of_rows" if by_row else "effect"]
+        a, b = (
+            curves.isel(treatment=self._place(each, name), drop=True)
+            for each, name in ((value, "value"), (reference, "reference"))
+        )
         low, high = (0.0, np.inf) if measure == "ratio" else (0.0, 1.0)
         if measure != "difference" and not bool(((a > low) & (a < high) & (b > low) & (b < high)).all()):
             raise ValueError(
@@ -178,10 +192,13 @@ class CausalEffect:
         # Cinelli and Hazlett, equation 14: the bias of the slope of a linear regression, of either sign.
         center, treatment_sd, outcome_sd = self.scale
         slope = sign * outcome_sd / treatment_sd * np.sqrt(of_outcome * of_treatment / (1 - of_treatment))
-        shift = slope[..., None] * (self.dataset["treatment_code"].to_numpy() - center)
-        changed = self.dataset.assign(effect=self.draws + shift).drop_vars("variance_parts")
+        shift = self.draws.copy(data=slope[..., None] * (self.dataset["treatment_code"].to_numpy() - center))
+        changed = self.dataset.drop_vars("variance_parts")
+        for name in ("effect", "effect_of_rows"):
+            if name in changed:
+                changed[name] = changed[name] + shift
         if "average_derivative" in changed:
-            changed = changed.assign(average_derivative=self.average_derivative + slope)
+            changed["average_derivative"] = self.average_derivative + slope
         return dataclasses.replace(self, dataset=changed)
 
     def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
@@ -215,14 +232,19 @@ class CausalEffect:
             center: The shift.
             width: The factor, positive.
         """
-        effect, parts = self.draws * width + center, self.dataset["variance_parts"] * width**2
         scale = None if self.scale is None else (*self.scale[:2], self.scale[2] * width)
-        dataset = self.dataset.assign(effect=effect, variance_parts=parts)
-        if "average_derivative" in dataset:
-            dataset = dataset.assign(average_derivative=self.average_derivative * width)
+        dataset = self.dataset.copy()
+        for name, shift, factor in (
+            ("effect", center, width),
+            ("effect_of_rows", center, width),
+            ("average_derivative", 0.0, width),
+            ("variance_parts", 0.0, width**2),
+        ):
+            if name in dataset:
+                dataset[name] = dataset[name] * factor + shift
         return dataclasses.replace(self, dataset=dataset, scale=scale)
 
-    def _at(self, value: Any, argument: str) -> xr.DataArray:
+    def _place(self, value: Any, argument: str) -> int:
         known, value = self.dataset["treatment"].to_numpy(), setting_label(value)
         if value not in known:
             many = known.dtype.kind == "f" and len(known) > _FEW_VALUES
@@ -231,7 +253,7 @@ class CausalEffect:
                 f"`{argument}` must be a treatment of the curve, got {value!r}; it has {values}. Give the values that "
                 f"you compare to kpp_models.causal_effect(..., at=[{value!r}, ...])"
             )
-        return self.draws.isel(treatment=int(np.flatnonzero(known == value)[0]), drop=True)
+        return int(np.flatnonzero(known == value)[0])
 
 
 def curve_dataset(

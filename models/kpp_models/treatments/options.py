@@ -33,23 +33,24 @@ class EffectOptions:
     bootstrap: bool = True  # whether the law of the covariates is uncertain
     derivative: bool = False
     policies: Mapping[str, Any] | None = None  # by name: which treatment each row gets
+    by_row: bool = False  # whether to add the effect in each row
     num_inducing: int | None = None  # None for the exact posterior, or a default number for many rows
 
     def read_policies(self, column: TreatmentColumn, table: pd.DataFrame) -> Policies:
         """Return the policies, after "observed", for rows with the treatment and the adjustment set."""
-        assert self.policies is not None
-        if OBSERVED in self.policies or self.at is not None:
+        policies = dict(self.policies or {})
+        if OBSERVED in policies or self.at is not None or self.by_row:
             raise ValueError(
-                f"`policies` must be without {OBSERVED!r} and `at`; a value of the treatment is a policy, too"
+                f"`policies` must be without {OBSERVED!r}, `at` and `by_row`; a value of the treatment is a policy, too"
             )
-        return Policies.read({OBSERVED: lambda rows: rows[column.name], **self.policies}, column, table)
+        return Policies.read({OBSERVED: lambda rows: rows[column.name], **policies}, column, table)
 
     def check_by_inducing(self, treatment: str | tuple[str, ...]) -> None:
         """Raise ValueError if what is asked for needs an exact posterior."""
-        if self.derivative or self.policies is not None or not isinstance(treatment, str):
+        if self.derivative or self.by_row or self.policies is not None or not isinstance(treatment, str):
             raise ValueError(
-                "`derivative`, `policies` and several treatments need an exact posterior, which has no inducing points "
-                "and at most 3,000 rows"
+                "`derivative`, `by_row`, `policies` and several treatments need an exact posterior, which has no "
+                "inducing points and at most 3,000 rows"
             )
 
     def subgroup(self, column: TreatmentColumn) -> Bool[np.ndarray, " n"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,13 +21,14 @@ from kpp.functionals.toolkit import PartialDependence
 from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
 from kpp.inference import AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
+from kpp.runtime.memory import check_memory
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging.averages import policy_average, row_weights, weighted_laws
 from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
 from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
 from kpp_models.treatments.averaging.many_rows import laws_by_inducing
 from kpp_models.treatments.averaging.mean_response import mean_is_latent
-from kpp_models.treatments.averaging.responses import average_responses
+from kpp_models.treatments.averaging.responses import average_responses, draw_responses
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
@@ -118,6 +120,17 @@ class EffectRegression:
         )
         parts = np.stack([np.asarray(law.variance).mean((0, 1, 2)), np.asarray(left_out).mean((0, 1))])
         return _joined(_draw(draw_key, law.mean, law.covariance)), np.asarray(law.mean), parts
+
+    def of_rows(
+        self, rng_key: RngKey, values: Float[np.ndarray, " t"], num_draws: int, mask: Bool[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "c sb m t"]:
+        """Return joint draws of the expected outcomes of the m rows of a mask at the values of the treatment."""
+        rows, index, scaled = self.column.rows[mask], self.column.index, self.column.scaled(values)
+        size = 8 * math.prod(self.posterior.batch_shape) * num_draws * len(rows) * len(values)
+        check_memory(2 * size, f"draws of {len(rows)} rows at {len(values)} treatments", "give fewer of them in `at`")
+        grid = make_grid(self.posterior.mean.points, rows, index, scaled)
+        arguments = jnp.asarray(rows), index, jnp.asarray(scaled), grid, num_draws
+        return np.swapaxes(_joined(draw_responses(rng_key, self.posterior, self.likelihood, *arguments)), 2, 3)
 
     def slopes(self, rng_key: RngKey, weights: jax.Array) -> Float[np.ndarray, "c sb"]:
         """Return draws of the average derivative, in units of the treatment."""

@@ -138,6 +138,7 @@ class EffectStudy:
             "likelihood": self.likelihood,
             "rows": self.options.rows,
             "derivative": self.options.derivative or None,
+            "by_row": self.options.by_row or None,
             "policies": self.options.policies,
             "several treatments": self.question.treatments[1:] or None,
             "num_inducing": self.options.num_inducing,
@@ -178,6 +179,7 @@ def causal_effect(
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
+    by_row: bool = False,
     policies: Mapping[str, Any] | None = None,
     shift: float | None = None,
     num_inducing: int | None = None,
@@ -196,6 +198,7 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     num_draws: int | None = None,
     bootstrap: bool = True,
     derivative: bool = False,
+    by_row: bool = False,
     policies: Mapping[str, Any] | None = None,
     shift: float | None = None,
     num_inducing: int | None = None,
@@ -243,6 +246,9 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         bootstrap: Whether the uncertainty of the law of the covariates is included, by a Bayesian bootstrap.
         derivative: Whether to add the average derivative with respect to a treatment of numbers,
             `CausalEffect.average_derivative`.
+        by_row: Whether to add joint draws of E[Y | do(t), z_i] of the rows, for `CausalEffect.contrast` with
+            ``by_row=True``: the effect in each row, given its covariates (CATE). Memory grows with the number of rows
+            times that of the values in `at`.
         policies: Policies by name, which decide the treatment of each row:
 
             .. math:: \mathrm{E}[Y \mid do(\pi)] = \sum_i w_i \sum_t \pi_i(t)\, f(t, z_i).
@@ -267,8 +273,8 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, a
             derivative does not exist, a policy gives treatments that are not finite or not known, derivatives, policies
             or several treatments are asked for with more than 3,000 rows, `num_inducing` is given for labels, or
-            `rows`, `inference`, `likelihood`, `bootstrap`, `derivative`, `policies` or `num_inducing` are given for an
-            effect without an adjustment set.
+            `rows`, `inference`, `likelihood`, `bootstrap`, `derivative`, `by_row`, `policies` or `num_inducing` are
+            given for an effect without an adjustment set.
         TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
 
     Warns:
@@ -284,16 +290,16 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
             raise ValueError("`shift` must be left out: 'shift' already has a policy")
         policies = {"shift": lambda rows: rows[treatment] + shift, **(policies or {})}
     asked: Any = treatment if isinstance(treatment, str) else tuple(treatment)
-    is_plain = policies is None and not isinstance(graph, list | tuple | CPDAG)
+    is_plain = policies is None and not by_row and not isinstance(graph, list | tuple | CPDAG)
     if not isinstance(asked, str) and not (is_plain and len({*asked}) == len(asked) > 1):
         raise ValueError(
             "`treatment` must be one name, or at least two different names, of which there are effects under one "
-            f"graph and without policies, got {asked!r}"
+            f"graph, and without policies or `by_row`, got {asked!r}"
         )
     several = read_graphs(graph, asked, outcome)
     known = as_causal_graph(graph) if several is None else several[0][0]
     question = EffectQuestion(known, asked, outcome)
-    options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies, num_inducing)
+    options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies, by_row, num_inducing)
     if isinstance(data, Fit):
         if several is not None or any(each is not None for each in (inference, likelihood, num_inducing)):
             raise TypeError(

@@ -19,7 +19,7 @@ from kpp.functions import RKHSFunction
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging.joint_draws import Grid, at_settings, draw_over_grid
-from kpp_models.treatments.averaging.mean_response import mean_response
+from kpp_models.treatments.averaging.mean_response import mean_is_latent, mean_response
 
 
 @eqx.filter_jit
@@ -49,10 +49,36 @@ def average_responses(
 
     def of_draw(mean: RKHSFunction, root: Array, law: PyTree, loads: Array, key: RngKey) -> tuple[Array, Array]:
         draw, known = GPPosterior(mean, root), eqx.combine(law, static)
-        latent = draw_over_grid(key, draw, rows, column, values, grid, len(loads))
-        responses = jax.lax.map(lambda f: mean_response(known, f), latent.reshape(-1, len(rows)))
+        responses = _responses(known, draw_over_grid(key, draw, rows, column, values, grid, len(loads)))
         expected = jax.lax.map(lambda x: known.response_mean(draw.mean(x), draw.variance(x)), points)
-        curves = jnp.einsum("b" + pattern, responses.reshape(latent.shape), loads, *further, precision="highest")
+        curves = jnp.einsum("b" + pattern, responses, loads, *further, precision="highest")
         return curves, jnp.einsum(pattern, expected, loads, *further, precision="highest")
 
     return posterior.mean.map_draws(of_draw, posterior.root, arrays, weights, keys)
+
+
+@eqx.filter_jit
+def draw_responses(
+    rng_key: RngKey,
+    posterior: GPPosterior,
+    likelihood: AbstractPointwiseLikelihood | None,
+    rows: Float[Array, "n d"],
+    column: int,
+    values: Float[Array, " t"],
+    grid: Grid | None,
+    num_draws: int,
+) -> Float[Array, "*batch b t n"]:
+    """Draw the mean responses of rows themselves, b times for each draw of the posterior; see `average_responses`."""
+    arrays, static = eqx.partition(likelihood, eqx.is_array)
+    keys = jax.random.split(rng_key, posterior.batch_shape)
+
+    def of_draw(mean: RKHSFunction, root: Array, law: PyTree, key: RngKey) -> Array:
+        latent = draw_over_grid(key, GPPosterior(mean, root), rows, column, values, grid, num_draws)
+        return latent if mean_is_latent(likelihood) else _responses(eqx.combine(law, static), latent)
+
+    return posterior.mean.map_draws(of_draw, posterior.root, arrays, keys)
+
+
+def _responses(likelihood: AbstractPointwiseLikelihood, latent: Float[Array, "b t n"]) -> Float[Array, "b t n"]:
+    found = jax.lax.map(lambda f: mean_response(likelihood, f), latent.reshape(-1, latent.shape[-1]))
+    return found.reshape(latent.shape)
