@@ -1,7 +1,7 @@
-from .acquisition import expected_improvement as expected_improvement
 from .belief import Belief as Belief
 from .belief import Draws as Draws
 from .belief import MixtureBelief as MixtureBelief
+from .belief import expected_improvement as expected_improvement
 from .duels import DuelSearch as DuelSearch
 from .duels import expected_best_utility as expected_best_utility
 from .duels import search_by_duels as search_by_duels

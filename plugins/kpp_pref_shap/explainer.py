@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kpp import AbstractExplainer, Explanation, GPPosterior, RKHSFunction
 from kpp.explanations import AbstractPointsExplainer, Inputs, Law
@@ -24,18 +24,18 @@ from kpp.explanations.toolkit import (
     solve_in_blocks,
 )
 from kpp.foundation.validation import count, one_of, positive
-from kpp.games import ShapleyEstimate, estimate_shapley
+from kpp.games import AbstractValueFunction, ShapleyEstimate, estimate_shapley
 from kpp.games.toolkit import Players, num_nodes
 from kpp.kernels import RBF, GeneralizedPreferential, Preferential
 from kpp.runtime.threads import one_blas_thread
 from kpp.typing import AnyArray, RngKey
 from kpp_pref_shap.concatenation import as_concatenated, has_product_items, items_by_quadrature
 from kpp_pref_shap.context_game import PreferentialContext
+from kpp_pref_shap.game import AbstractPreferenceGame
 from kpp_pref_shap.inputs import read_contexts, read_duels
 from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.law import num_steps, prior_covariance, whitened_draws
-from kpp_pref_shap.pair_functions import PairPoints
-from kpp_pref_shap.side_by_side import SideBySide
+from kpp_pref_shap.pair_functions import PairPoints, as_known, split_points
 
 # Instances per batch, entries of a table of values, and the most players whose coalitions are enumerated by default.
 _INSTANCES, _MAX_ENTRIES, _MAX_PLAYERS = 4096, 2**26, 14
@@ -277,3 +277,54 @@ class PrefShap(AbstractPointsExplainer):
         utility = RKHSFunction(general + 0.5 * Preferential(kernel), pairs, coefficients[:5])
         yield cls(game, method="quadrature", groups={"both": [0, 2]}), utility, x
         yield cls(game, method="least-squares", num_coalitions=10), function, x
+
+
+class SideBySide(AbstractValueFunction):
+    """A game of preferences in the form for the estimators of `kpp.games`.
+
+    A point is one row with both items and the context of a duel: (p, 2 d) or, with contexts, (p, 2 d + c).
+    """
+
+    game: AbstractPreferenceGame
+    function: RKHSFunction  # on pairs; calls receive the same function as a function of rows
+
+    def __call__(
+        self, function: RKHSFunction, x: Float[Array, "p columns"], coalitions: Bool[AnyArray, "k columns"]
+    ) -> Float[Array, "*draws k p"]:
+        return self.game(self.function, self.unpack(x), coalitions[:, self._columns])
+
+    def base(self, function: RKHSFunction) -> Float[Array, "*draws"]:
+        return self.game.base(self.function)
+
+    def players(self, players: Players) -> Players:
+        """Return players of features of an item as players of both items' columns, or shifted to the contexts."""
+        d = self._num_features
+        shifts = (2 * d,) if self.game.plays_contexts else (0, d)
+        groups = tuple(tuple(j + shift for shift in shifts for j in group) for group in players.groups)
+        return Players(players.names, groups, self._num_columns)
+
+    def split(
+        self, rows: Float[AnyArray, "p columns"]
+    ) -> tuple[Float[AnyArray, "p 2 d"], Float[AnyArray, "p c"] | None]:
+        """Return the pairs and, if the function has them, the contexts of rows."""
+        d, rows = self._num_features, as_known(rows)
+        contexts = rows[:, 2 * d :]
+        return rows[:, : 2 * d].reshape(-1, 2, d), contexts if contexts.shape[1] else None
+
+    def unpack(self, rows: Float[AnyArray, "p columns"]) -> PairPoints:
+        """Return the points of rows in the form that the game takes."""
+        return self.game.points(*self.split(rows))
+
+    @property
+    def _num_features(self) -> int:
+        return split_points(self.function.points)[0].shape[-1]
+
+    @property
+    def _num_columns(self) -> int:
+        contexts = split_points(self.function.points)[1]
+        return 2 * self._num_features + (0 if contexts is None else contexts.shape[-1])
+
+    @property
+    def _columns(self) -> slice:
+        """The columns of coalitions that are used: those of the first item, or of the context."""
+        return slice(2 * self._num_features, None) if self.game.plays_contexts else slice(0, self._num_features)

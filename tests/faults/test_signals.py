@@ -11,7 +11,7 @@ import pytest
 
 from kpp.runtime import signals
 from kpp.runtime.batching import progress_bar
-from kpp_study.study.stages import Stages
+from kpp_study.study.runner import Stages
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 

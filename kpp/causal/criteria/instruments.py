@@ -15,17 +15,24 @@ W has as many independent columns as there are treatments.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+
+import networkx as nx
 
 from kpp.causal.criteria.adjustment_sets import allowed_nodes, proper_backdoor_graph
 from kpp.causal.criteria.causal_paths import forbidden_nodes, path_to_forbidden
 from kpp.causal.criteria.checks import CriterionCheck, as_observed, closed
-from kpp.causal.criteria.treks import covariance_rank
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import check_disjoint, check_question
 from kpp.causal.graph.separation import d_separated, nearest_separators
 from kpp.foundation.wording import named
+
+_SOURCE, _SINK = "source", "sink"
+
+#: A node on the way back from the first set, or forth to the second, as it is entered or left.
+_Stop = tuple[str, str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +90,7 @@ def is_instrument(
     if d_separated(graph, nodes, x, conditions):
         return CriterionCheck(False, "the nodes given leave a path from the instrument to the treatment open")
     # A path open given W makes the rank of one treatment 1 in almost every model, so that only sets need the count.
-    if len(x) > 1 and covariance_rank(graph, nodes | conditions, x | conditions) < len(x | conditions):
+    if len(x) > 1 and _covariance_rank(graph, nodes | conditions, x | conditions) < len(x | conditions):
         return CriterionCheck(False, "the instruments move all treatments independently of each other")
     criterion = "the nodes given close every path from the instrument to the outcome but for the treatment's effect"
     return closed(proper_backdoor_graph(graph, treatment=x, outcome=y), nodes, y, conditions, criterion)
@@ -133,3 +140,28 @@ def _single_effect(graph: CausalDAG, treatment: Nodes, outcome: Nodes) -> tuple[
 def _check_single(graph: CausalDAG, argument: str, nodes: NodeSet) -> None:
     if len(nodes) != 1:
         raise CausalError(f"`{argument}` must be one node, got {named(graph.sort(nodes))}")
+
+
+def _covariance_rank(graph: CausalDAG, first: NodeSet, second: NodeSet) -> int:
+    r"""Return the rank of the covariance of two sets in almost every linear model of a graph.
+
+    A trek is a directed path backwards from one node to a common cause, and one forwards from there to the other node.
+    The rank is the largest number of treks from the first set to the second of which no two share a node on their ways
+    back, nor on their ways forth: a maximum flow through two copies of the graph in which each node has the capacity 1.
+    """
+    network: nx.DiGraph = nx.DiGraph()
+    network.add_nodes_from([_SOURCE, _SINK])
+    network.add_edges_from(_trek_edges(graph.canonical()), capacity=1)
+    network.add_edges_from(((_SOURCE, ("back", node, "in")) for node in first), capacity=1)
+    network.add_edges_from(((("forth", node, "out"), _SINK) for node in second), capacity=1)
+    return int(nx.maximum_flow_value(network, _SOURCE, _SINK))
+
+
+def _trek_edges(graph: nx.DiGraph) -> Iterator[tuple[_Stop, _Stop]]:
+    for node in graph:
+        for way in ("back", "forth"):
+            yield (way, node, "in"), (way, node, "out")
+        yield ("back", node, "out"), ("forth", node, "in")
+    for cause, effect in graph.edges:
+        yield ("back", effect, "out"), ("back", cause, "in")
+        yield ("forth", cause, "out"), ("forth", effect, "in")

@@ -10,9 +10,11 @@ import xarray as xr
 from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.identification.expressions import LATEX, TEXT, Expression, Notation, Probability
-from kpp.causal.identification.random_laws import random_laws
 from kpp.foundation.validation import count
 from kpp.foundation.wording import named
+
+#: The law of all nodes, hidden ones too, holds this many probabilities at most: 128 MiB.
+_MOST_PROBABILITIES = 2**24
 
 
 def query_text(outcome: NodeSet, treatment: NodeSet, given: NodeSet, notation: Notation = TEXT) -> str:
@@ -111,7 +113,7 @@ class Estimand:
         as_nodes(graph, self.variables | self.outcome | self.treatment | self.given, "graph")
         levels, rng, worst = count(num_levels, "num_levels", 2), np.random.default_rng(seed), 0.0
         for _ in range(count(num_models, "num_models")):
-            observed, intervened = random_laws(graph, self.treatment, levels, rng)
+            observed, intervened = _random_laws(graph, self.treatment, levels, rng)
             law = self.evaluate(observed)
             truth = intervened.sum([dim for dim in intervened.dims if dim not in law.dims])
             worst = max(worst, float(abs(law - truth / truth.sum(sorted(self.outcome))).max()))
@@ -140,3 +142,30 @@ def _as_law(joint: xr.DataArray, needed: NodeSet) -> xr.DataArray:
     if not (bool((joint >= 0.0).all()) and np.isclose(total, 1.0, rtol=0.0, atol=1e-6)):
         raise ValueError(f"`joint` must hold probabilities, not negative, that sum to 1; their sum is {total}")
     return joint.sum([dim for dim in joint.dims if dim not in needed])
+
+
+def _random_laws(
+    graph: MixedGraph, treatment: NodeSet, num_levels: int, rng: np.random.Generator
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return the observed law of a random discrete model, and its law once treatments are set.
+
+    Each node has a random table P(node | parents), and each bidirected edge a hidden parent of both ends. The second
+    law is the truncated product: the tables of the treatments are left out (Pearl, Causality, 2009, equation (3.10)).
+
+    Raises ValueError if the law has more than 2^24 probabilities.
+    """
+    network = graph.canonical()
+    if num_levels ** len(network) > _MOST_PROBABILITIES:
+        raise ValueError(
+            f"`graph` must have at most {int(np.log(_MOST_PROBABILITIES) / np.log(num_levels))} nodes and bidirected "
+            f"edges with {num_levels} levels, got {len(network)}"
+        )
+    tables = {}
+    for node in network:
+        names = [*network.predecessors(node), node]
+        # Away from 0, so that no condition of an expression has the probability 0.
+        weights = rng.uniform(0.2, 1.0, [num_levels] * len(names))
+        tables[node] = xr.DataArray(weights / weights.sum(-1, keepdims=True), dims=names)
+    hidden = [node for node in network if node not in graph.observed]
+    kept = [table for node, table in tables.items() if node not in treatment]
+    return xr.dot(*tables.values(), dim=hidden, optimize=True), xr.dot(*kept, dim=hidden, optimize=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from kpp import registry
 from kpp.data.tables import Schema
@@ -21,7 +21,6 @@ from kpp.foundation.validation import one_of
 from kpp.functionals import Average, FunctionalLaw, Values
 from kpp.functionals.toolkit import PartialDependence
 from kpp.games import AbstractImputation, CoalitionValues
-from kpp.inspection.curves.accumulated import local_effects
 from kpp.inspection.curves.grid import Grid, read_grid, read_pair
 from kpp.inspection.curves.inspected import Inspected
 from kpp.inspection.curves.result import Curve
@@ -183,7 +182,7 @@ def _laws(
     if kind == "individual":
         return [subject.law(Values(points[:, i])) for i in range(len(rows))], subject.uncertainty
     if kind == "accumulated":
-        ends, weights, strata = local_effects(rows, grid)
+        ends, weights, strata = _local_effects(rows, grid)
     elif kind == "partial" and (subject.outputs is not None or subject.scale == "probability"):
         # The values of one row stand together.
         ends = points.transpose(1, 0, 2).reshape(-1, rows.shape[1])
@@ -200,6 +199,49 @@ def _laws(
     return [
         FunctionalLaw(law.mean.reshape(-1), jnp.asarray(_sampling_covariance(values, weights, strata)))
     ], "rows only"
+
+
+class _LocalEffects(NamedTuple):
+    """The points whose weighted predictions are accumulated local effects."""
+
+    points: Float[np.ndarray, "k d"]  # each row at the lower and then at the upper end of its interval
+    weights: Float[np.ndarray, "p k"]  # of the predictions, for each value of the grid
+    intervals: Int[np.ndarray, " m"]  # of the rows
+
+
+def _local_effects(rows: Float[np.ndarray, "n d"], grid: Grid) -> _LocalEffects:
+    r"""Return points and weights of accumulated local effects with mean 0 over the rows.
+
+    .. math:: g(z_k) = \sum_{l \le k} \frac{1}{n_l} \sum_{i:\, z_{l-1} < x_{ij} \le z_l}
+        \bigl(f(z_l, x_{i, -j}) - f(z_{l-1}, x_{i, -j})\bigr) - c
+
+    The constant c makes the mean of :math:`(g(z_{k-1}) + g(z_k)) / 2` over the m rows inside of the grid 0. A row at
+    the first value of the grid belongs to the first interval. These are equations 15 and 16 of Apley and Zhu (2020).
+
+    Raises ValueError if the feature is a category, or an interval has no rows.
+    """
+    if grid.is_category:
+        raise ValueError(
+            "`kind` 'accumulated' adds up changes between neighboring values, and the levels of a category have no "
+            "order; use 'partial' or 'individual', or give the levels as numbers whose order has a meaning"
+        )
+    values, column = grid.values, rows[:, grid.column]
+    inside = rows[(column >= values[0]) & (column <= values[-1])]
+    intervals = np.maximum(np.searchsorted(values, inside[:, grid.column]), 1) - 1
+    counts = np.bincount(intervals, minlength=len(values) - 1)
+    if (counts == 0).any():
+        k = int(np.flatnonzero(counts == 0)[0])
+        raise ValueError(
+            f"`grid` must have rows of `x` between neighboring values, got none from {values[k]:g} to "
+            f"{values[k + 1]:g}; give fewer values, or quantiles of the feature"
+        )
+    ends = np.repeat(inside[:, None], 2, axis=1)
+    ends[:, :, grid.column] = np.stack([values[intervals], values[intervals + 1]], axis=1)
+    effects = (intervals == np.arange(len(counts))[:, None]) / counts[:, None]
+    sums = np.concatenate([np.zeros((1, len(inside))), np.cumsum(effects, axis=0)])
+    centered = sums - counts / counts.sum() @ (sums[:-1] + sums[1:]) / 2
+    weights = centered[:, :, None] * np.array([-1.0, 1.0])
+    return _LocalEffects(ends.reshape(-1, rows.shape[1]), weights.reshape(len(values), -1), intervals)
 
 
 def _partial(subject: Inspected, rows: np.ndarray, grid: Grid) -> FunctionalLaw:

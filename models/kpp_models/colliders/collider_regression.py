@@ -16,13 +16,15 @@ from kpp.gp.toolkit import ConditionedProcess, optional_scalar_field
 from kpp.inference import Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Projected, check_non_negative
+from kpp.kernels.toolkit import AbstractBatchKernel, Unprojected
 from kpp.linalg.toolkit import DenseRidge
 from kpp.priors import sample as draw_priors
-from kpp.typing import Leaf, RngKey
+from kpp.typing import AnyArray, Leaf, RngKey
 from kpp_models.colliders.decomposed import Decomposed
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions, held_out_variances
 from kpp_models.colliders.model import AbstractColliderModel, example_rows, feature_field
-from kpp_models.colliders.reconditioned import Reconditioned
+
+_Section = AnyArray | Unprojected
 
 
 class ColliderRegression(AbstractColliderModel, AbstractGPModel):
@@ -147,3 +149,56 @@ class ColliderRegression(AbstractColliderModel, AbstractGPModel):
     def _restores_parents(self) -> bool:
         """Whether draws are projected whose expectation given the parents must be kept."""
         return self.has_baseline and self.projection == "function"
+
+
+class Reconditioned(AbstractBatchKernel):
+    r"""The kernel of :math:`P' g`, whose functions obey a constraint with parents; see `ColliderRegression`.
+
+    .. math:: \hat E[g(X) \mid X_3 = x_3] = \sum_j v_j(x_3)\, g(x_{u,j}), \qquad
+        v(x_3) = (K_0(X_u, X_u) + n' \gamma I)^{-1} k_0(X_u, x_3)
+
+    With exact expectations :math:`E[P' g(X) \mid C]` depends on :math:`X_3` only. At `Unprojected` points the kernel
+    means g itself. Time is cubic in the number n' of rows of the sample.
+    """
+
+    projected: Projected  # of P g, without landmarks; X_u and gamma are its sample and its regularization
+    parent_kernel: AbstractKernel  # k_0, a kernel of all columns that reads the parents
+
+    def __call__(self, x1: _Section, x2: _Section) -> Float[Array, "n1 n2"]:
+        return self._inner(x1, self._weights(x1), x2, self._weights(x2))
+
+    def gram(self, x: _Section) -> Float[Array, "n n"]:
+        weights = self._weights(x)
+        return self._inner(x, weights, x, weights)
+
+    def diagonal(self, x: _Section) -> Float[Array, " n"]:
+        weights, values = self._weights(x), self.projected.diagonal(x)
+        if weights is None:
+            return values
+        sample = self._sample
+        added = 2 * self.projected(sample, x) + self.projected.gram(sample) @ weights  # of 2 Cov(a, b) + Var b
+        return values + jnp.sum(weights * added, axis=0)
+
+    @property
+    def _sample(self) -> Unprojected:
+        return Unprojected(self.projected.points)
+
+    def _weights(self, x: _Section) -> Float[Array, "n p"] | None:
+        """Return v, or None where nothing is added."""
+        if isinstance(x, Unprojected):
+            return None
+        points = self.projected.points
+        ridge = points.shape[0] * self.projected.regularization
+        what = "the matrix of the kernel of the parents plus n * regularization * I"
+        return DenseRidge.create(self.parent_kernel.gram(points), ridge, what=what).solve(self.parent_kernel(points, x))
+
+    def _inner(self, x1: _Section, first: Array | None, x2: _Section, second: Array | None) -> Float[Array, "n1 n2"]:
+        matrix, sample = self.projected(x1, x2), self._sample
+        if second is not None:
+            matrix = matrix + self.projected(x1, sample) @ second
+        if first is None:
+            return matrix
+        sections = self.projected(sample, x2)
+        if second is not None:
+            sections = sections + self.projected.gram(sample) @ second
+        return matrix + first.T @ sections  # Cov of P g + v^T g(X_u) at both points

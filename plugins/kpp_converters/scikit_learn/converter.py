@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,8 +24,7 @@ from kpp_converters.scikit_learn.gaussian_processes import (
 from kpp_converters.scikit_learn.kernel_machines import from_kernel_ridge, from_support_vectors
 from kpp_converters.scikit_learn.linear_models import LINEAR_MODELS, from_linear_model
 from kpp_converters.scikit_learn.names import describe, sklearn_name
-from kpp_converters.scikit_learn.pipelines import unwrap
-from kpp_converters.scikit_learn.wrapped_fit import WrappedFit
+from kpp_converters.scikit_learn.pipelines import Wrapped, unwrap
 
 #: Class name -> its conversion to a function, and an attribute that only a fitted estimator has.
 _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -101,6 +101,34 @@ class SklearnConverter(AbstractConverter):
         yield cls(), pipeline, x, *pipeline.predict(x, return_cov=True)
         ridge = KernelRidge(kernel="rbf", alpha=0.1).fit(points, targets)
         yield cls(), ridge, x, ridge.predict(x), None
+
+
+@dataclasses.dataclass(frozen=True)
+class WrappedFit:
+    """The part of a `kpp.Fit` that explainers use, for a model whose last step holds the fit of a Gaussian process."""
+
+    fit: Any
+    wrapped: Wrapped  # what stands around its estimator
+    schema: None = None
+
+    @property
+    def fixed_sites(self) -> tuple[str, ...]:
+        """The sites that have one value in all draws."""
+        return self.fit.fixed_sites
+
+    def function(self) -> RKHSFunction:
+        """Return the prediction as a function of the points before any step, with draws."""
+        return self.wrapped.wrap(self.fit.function())
+
+    def function_posterior(self, *, at: Any = "draws") -> GPPosterior:
+        """Return the posterior of this function; see `kpp.Fit.function_posterior`."""
+        return self.wrapped.wrap(self.fit.function_posterior(at=at))
+
+    def predict(self, x: np.ndarray) -> Any:
+        """Return what the fit predicts, at points before any step and for targets after all of theirs."""
+        for step in self.wrapped.steps:
+            x = step.transform(x)
+        return self.fit.predict(x)
 
 
 def _posterior_of_fit(fit: Any) -> GPPosterior:

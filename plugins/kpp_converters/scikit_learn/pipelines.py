@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from jaxtyping import Float
 
 from kpp.conversion import rescale_inputs, rescale_outputs
 from kpp.features import Nystrom
@@ -14,7 +15,6 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import Linear
 from kpp_converters.scikit_learn.linear_models import through_nystroem
 from kpp_converters.scikit_learn.names import sklearn_name
-from kpp_converters.scikit_learn.scalers import center_and_scale
 
 _Function = TypeVar("_Function", RKHSFunction, GPPosterior)
 
@@ -71,7 +71,7 @@ def _flat(steps: Iterable[Any]) -> Iterator[Any]:
 
 def _through_step(function: Any, step: Any) -> Any:
     """Return the function of x that equals `function` of the transformed x."""
-    affine = center_and_scale(step)
+    affine = _center_and_scale(step)
     if affine is not None:
         return rescale_inputs(function, *affine)
     if sklearn_name(step) == "Nystroem" and isinstance(getattr(function, "kernel", None), Linear):
@@ -84,7 +84,7 @@ def _through_step(function: Any, step: Any) -> Any:
 
 def _through_target(function: _Function, transformer: Any) -> _Function:
     """Return the function on the scale of the targets before they were transformed."""
-    affine = center_and_scale(transformer)
+    affine = _center_and_scale(transformer)
     if affine is None:
         raise ValueError(
             f"the transformer of the targets, {transformer!r}, is not linear, so the predictions are not an RKHS "
@@ -94,3 +94,25 @@ def _through_target(function: _Function, transformer: Any) -> _Function:
     outputs = function.output_shape if isinstance(function, RKHSFunction) else ()
     center, scale = (np.broadcast_to(np.squeeze(part), outputs) for part in affine)
     return rescale_outputs(function, scale, center)
+
+
+def _center_and_scale(scaler: Any) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]] | None:
+    """Return c and s of a scaler of scikit-learn that maps x to (x - c) / s: numbers, or one per feature, (d,).
+
+    None stands for another type than a fitted StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler or
+    FunctionTransformer without functions, which changes nothing; and for a scaler that clips.
+    """
+    name = sklearn_name(scaler)
+    if name == "StandardScaler":
+        center, scale = scaler.mean_ if scaler.with_mean else None, scaler.scale_
+    elif name == "RobustScaler":
+        center, scale = scaler.center_, scaler.scale_
+    elif name == "MaxAbsScaler":
+        center, scale = None, scaler.scale_
+    elif name == "MinMaxScaler" and not scaler.clip:
+        center, scale = -scaler.min_ / scaler.scale_, 1.0 / scaler.scale_  # it maps x to x * scale_ + min_
+    elif name == "FunctionTransformer" and scaler.func is None and scaler.inverse_func is None:
+        center, scale = None, None
+    else:
+        return None
+    return np.asarray(0.0 if center is None else center), np.asarray(1.0 if scale is None else scale)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from tqdm import tqdm
 
 from kpp.calibration.certifiable import WHOLE
 from kpp.calibration.certificate import Certificate, certify
@@ -18,6 +22,7 @@ from kpp.foundation.wording import duration
 from kpp.inference import Fit
 from kpp.inspection import Curve, curve
 from kpp.runtime.batching import progress_bar
+from kpp.runtime.signals import end_if_asked
 from kpp.storage import arviz_data, netcdf
 from kpp_study.report.render import render_report
 from kpp_study.study.errors import blame
@@ -27,11 +32,42 @@ from kpp_study.study.plan import StudyPlan, make_plan
 from kpp_study.study.reading.data import StudyData
 from kpp_study.study.reported.summary import report_contents
 from kpp_study.study.sections.config import StudyConfig
-from kpp_study.study.stages import Stages
 from kpp_study.study.study_fit import FIT_FILE, save_fit
 
 # A probability is drawn jointly at all rows and values, which should take seconds.
 _CURVES, _VALUES, _ROWS_OF_PROBABILITY = 3, 12, 30
+
+
+class Stages:
+    """Lines on the error stream that say which stage of a run begins and how long it has taken.
+
+    Attributes:
+        seconds: The seconds of each finished stage.
+    """
+
+    def __init__(self, names: tuple[str, ...], *, show: bool = True) -> None:
+        self.seconds: dict[str, float] = {}
+        self._names = names
+        self._show = show
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, announce: bool = True) -> Iterator[None]:
+        """Time a block, and say when it begins, unless `announce` is False, and when it is done."""
+        number = f"[{self._names.index(name) + 1}/{len(self._names)}] {name}"
+        if announce:
+            self.say(f"{number} ...")
+        start = time.perf_counter()
+        end_if_asked()
+        yield
+        end_if_asked()
+        self.seconds[name] = time.perf_counter() - start
+        self.say(f"{number}: {duration(self.seconds[name])}")
+
+    def say(self, line: str) -> None:
+        """Write one line, above a progress bar if there is one."""
+        if self._show:
+            tqdm.write(f"kpp: {line}", file=sys.stderr)
+            sys.stderr.flush()
 
 
 def run_study(

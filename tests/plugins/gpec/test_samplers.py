@@ -13,8 +13,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from kpp.storage.serialization import from_spec, to_spec
 from kpp_gpec import BisectionSampler, GradientSampler, class_margin, level_margin, steep_margin
+from kpp_gpec.boundary.bisection_sampler import walk
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin
-from kpp_gpec.boundary.walk import walk
 
 KEY = jax.random.key(0)
 WIDTH = 1e-6

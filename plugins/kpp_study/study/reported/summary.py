@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
 from kpp.foundation.wording import listed
-from kpp.inference import Fit
+from kpp.inference import AbstractModel, Fit
+from kpp.storage import serialization
 from kpp_study.report import sentences
 from kpp_study.report.contents import ColumnSummary, DataSummary, ReportContents
 from kpp_study.report.rows import LATENT, Predicted, by_prediction, spread
 from kpp_study.study.output import versions
 from kpp_study.study.reading.data import StudyData
 from kpp_study.study.reported import results
-from kpp_study.study.reported.describe import describe_model
 from kpp_study.study.sections.config import StudyConfig
 from kpp_study.study.sections.section import Rows
 
@@ -82,6 +82,44 @@ def _data_summary(data: StudyData) -> DataSummary:
         scaled=_scaled(data),
         warnings=[f"Constant columns, which cannot explain anything: {', '.join(constant)}."] if constant else [],
     )
+
+
+def describe_model(model: AbstractModel) -> tuple[str, str]:
+    """Return the name of a model, and its fields as indented text with ``~`` before each prior."""
+    described = serialization.to_spec(model)
+    return str(described["name"]), "\n".join(_lines(described, ""))
+
+
+def _lines(described: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for key, value in described.items():
+        if key not in ("name", "kind") and value is not None:
+            yield from _field_lines(key, value, indent)
+
+
+def _field_lines(key: str, value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, Mapping) and "prior" in value:
+        yield f"{indent}{key} ~ {_prior(value)}"
+    elif isinstance(value, Mapping) and value["name"] == "Selected":
+        first, *rest = _field_lines(key, value["kernel"], indent)
+        yield f"{first}, on {', '.join(map(str, value['features']))}"
+        yield from rest
+    elif isinstance(value, Mapping):
+        yield f"{indent}{key} = {value['name']}"
+        yield from _lines(value, indent + "    ")
+    elif isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value):
+        for index, entry in enumerate(value):
+            yield from _field_lines(f"{key}.{index}", entry, indent)
+    else:
+        yield f"{indent}{key} = {value}"
+
+
+def _prior(described: Mapping[str, Any]) -> str:
+    shown = {key: value for key, value in described.items() if key not in ("prior", "expand", "to_event")}
+    arguments = ", ".join(
+        f"{key}={_prior(value) if isinstance(value, Mapping) else value}" for key, value in shown.items()
+    )
+    expand = described.get("expand")
+    return f"{described['prior']}({arguments})" + (f", {' × '.join(map(str, expand))} independent" if expand else "")
 
 
 def _inference(config: StudyConfig, fit: Fit) -> str:

@@ -19,10 +19,8 @@ from kpp.causal.toolkit import as_causal_graph
 from kpp.inference import AbstractInference, AbstractModel
 from kpp.storage import serialization
 from kpp_study.study.errors import StudyError, blame, did_you_mean
-from kpp_study.study.sections import explainer_config
 from kpp_study.study.sections.data_config import DataConfig, read_data_section
-from kpp_study.study.sections.explainer_config import ExplainerConfig, read_explainer_section
-from kpp_study.study.sections.options import check_options, fields_of
+from kpp_study.study.sections.options import check_options, fields_of, is_needed
 from kpp_study.study.sections.section import Key, Rows, count, read_section, rows, text
 
 #: The fields of a model that the graph of the data decides.
@@ -31,6 +29,7 @@ _PATH = re.compile(r"^`([\w.]+)`: ")
 _SIMULATED = (
     "the number of data sets that are simulated to measure the intervals of the study, 2 or more, or 0 for none"
 )
+_ROWS = "a number of rows, a list of row numbers (from 0), or all"
 #: The keys of each section but [data], which has those of its kind (`kpp_study.study.sections.data_config.KINDS`).
 SECTIONS: dict[str, dict[str, Key]] = {
     "study": {
@@ -40,10 +39,37 @@ SECTIONS: dict[str, dict[str, Key]] = {
     "data": {},
     "model": {"name": text("the name of a model (`kpp plugins` lists them)", required=True)},
     "inference": {"name": text("the name of an inference", "NUTS")},
-    "explainer": explainer_config.KEYS,
+    "explainer": {  # besides the options of the explainer and its value function
+        "name": text("the name of an explainer (`kpp plugins` lists them)", "rkhs-shap"),
+        "instances": rows(f"the rows to explain: {_ROWS}", 40),
+        "background": rows(f"the rows that replace absent features: {_ROWS}"),
+        "max_draws": count("the largest number of posterior draws to explain", 200, 1),
+    },
     "certificate": {"data_sets": count(_SIMULATED, 0)},
     "report": {"waterfalls": rows("the explained rows with a plot of their own", 200, least=0)},
 }
+
+
+@dataclass(frozen=True)
+class ExplainerConfig:
+    """The section [explainer], whose options have been checked."""
+
+    name: str
+    instances: Rows  # the rows to explain
+    background: Rows | None  # the rows that stand for "feature unknown"; None if the explainer takes none
+    max_draws: int  # of the posterior; they are evenly thinned from every chain
+    options: Mapping[str, Any]  # of the explainer and its value function, "value_function" among them
+    of_function: bool  # whether it explains a function in an RKHS
+    shows_progress: bool
+
+    def arguments(self, background: Any, *, progress: bool = False) -> dict[str, Any]:
+        """Return the arguments of `kpp.explain` that choose the explainer.
+
+        None stands for no background; a progress bar is shown only if the explainer has one.
+        """
+        shown = {"progress": progress} if self.shows_progress else {}
+        given = {} if background is None else {"background": background}
+        return {"explainer": self.name, **shown, **self.options, **given}
 
 
 @dataclass(frozen=True)
@@ -146,7 +172,7 @@ def _read_sections(sections: dict[str, Any], source: str, folder: Path, title: s
         data=data,
         model=_build_model(sections["model"], decided),
         inference=_build_inference(found["inference"]["name"], options),
-        explainer=read_explainer_section(sections["explainer"], of_pairs=data.kind == "matches"),
+        explainer=_read_explainer_section(sections["explainer"], of_pairs=data.kind == "matches"),
         data_sets=found["certificate"]["data_sets"],
         waterfalls=found["report"]["waterfalls"],
         sections={**sections, "inference": {**options, **found["inference"]}},
@@ -198,6 +224,36 @@ def _build_inference(name: str, options: Mapping[str, Any]) -> AbstractInference
     check_options("inference", options, fields_of(cls), also=("name",))
     with blame("[inference]"):
         return cls(**options)
+
+
+def _read_explainer_section(table: Any, *, of_pairs: bool) -> ExplainerConfig:
+    """Read and check the section [explainer]; `of_pairs` says whether functions of pairs are explained, as of matches.
+
+    Raises StudyError if a key is invalid, or the explainer, its value function or an option is unknown.
+    """
+    keys = SECTIONS["explainer"]
+    found = read_section(table, "explainer", keys, is_open=True)
+    options = {key: value for key, value in table.items() if key not in keys}
+    with blame("explainer.name"):
+        cls: Any = registry.get("explainers", found["name"])
+    if (cls.requires == "pairs") != of_pairs:
+        kind = "matches need" if of_pairs else "only data of the kind 'matches' have"
+        raise StudyError(f"explainer.name: {kind} an explainer of pairs, such as 'pref-shap', got {found['name']!r}")
+    known = fields_of(cls)
+    if "value_function" in known:
+        name = options.setdefault("value_function", "interventional")
+        with blame("explainer.value_function"):
+            known |= fields_of(registry.get("value_functions", name))
+    takes_background = known.pop("background", None) is not None
+    check_options("explainer", options, known, keys)
+    for name, field in known.items():
+        if name not in options and is_needed(field):
+            raise StudyError(f"explainer.{name} is missing: the explainer {found['name']!r} needs it")
+    if found["background"] is not None and not takes_background:
+        raise StudyError("explainer.background: neither the explainer nor its value function takes a background")
+    found["background"] = (found["background"] or "all") if takes_background else None
+    of_function = cls.requires == "rkhs_function"
+    return ExplainerConfig(**found, options=options, of_function=of_function, shows_progress="progress" in known)
 
 
 def _with_selections(section: Any) -> Any:
