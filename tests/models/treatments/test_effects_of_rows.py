@@ -103,7 +103,7 @@ def test_rank_weighted_effects_are_those_of_their_definition(scores):
 
 
 def test_rows_are_drawn_by_the_bayesian_bootstrap():
-    """For groups with the effects 1 and 0, TOC(q) is min(p / q, 1) - p, with p ~ Beta(20, 20) the first one's weight."""
+    """For groups with the effects 1 and 0, TOC(q) is min(p / q, 1) - p, where p ~ Beta(20, 20) is the first's share."""
     groups = np.tile([1.0, 0.0], 20)
     effects = xr.DataArray(np.broadcast_to(groups, (1, 4000, 40)), dims=("chain", "draw", "row"))
     found = rank_weighted_effect(KEY, effects, groups)["autoc"]
