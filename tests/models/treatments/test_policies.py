@@ -165,9 +165,9 @@ def test_policies_of_levels_that_are_refused(policy, message):
 
 
 def test_questions_about_policies_that_are_refused(fit):
-    with pytest.raises(ValueError, match="without 'observed' and `at`"):
+    with pytest.raises(ValueError, match="without 'observed', `at` and `by_row`"):
         causal_effect(KEY, fit, GRAPH, **NAMES, policies={"observed": 1.0})
-    with pytest.raises(ValueError, match="without 'observed' and `at`"):
+    with pytest.raises(ValueError, match="without 'observed', `at` and `by_row`"):
         causal_effect(KEY, fit, GRAPH, **NAMES, shift=1.0, at=[0.0])
     with pytest.raises(TypeError, match="`policies` must be a dictionary"):
         causal_effect(KEY, fit, GRAPH, **NAMES, policies=[1.0])
@@ -287,7 +287,7 @@ def test_several_treatments_are_set_together():
         ({"treatment": ("t", "t")}, "at least two different names"),
         ({"treatment": ("t",)}, "at least two different names"),
         ({"treatment": ("t", "s"), "policies": HALF}, "without policies"),
-        ({"treatment": ("t", "s"), "graph": [JOINT, JOINT]}, "under one graph and"),
+        ({"treatment": ("t", "s"), "graph": [JOINT, JOINT]}, "under one graph, and"),
     ],
 )
 def test_several_treatments_that_are_refused(change, message):
