@@ -81,3 +81,4 @@ from .treatments.mediation.effects import MediationEffects as MediationEffects
 from .treatments.mediation.effects import mediation as mediation
 from .treatments.overlap import effective_rows as effective_rows
 from .treatments.study import causal_effect as causal_effect
+from .treatments.treatment import covariate_balance as covariate_balance

@@ -18,8 +18,8 @@ from kpp_models.preferences.estimators.pairwise import PairwiseLogisticRegressio
 from kpp_models.tables.estimators.classifier import GPClassifier as GPClassifier
 from kpp_models.tables.estimators.features import NystroemFeatures as NystroemFeatures
 from kpp_models.tables.estimators.features import RandomFourierFeatures as RandomFourierFeatures
-from kpp_models.tables.estimators.kernel_logistic import KernelLogisticClassifier as KernelLogisticClassifier
-from kpp_models.tables.estimators.kernel_ridge import KernelRidgeRegressor as KernelRidgeRegressor
+from kpp_models.tables.estimators.kernel_machines import KernelLogisticClassifier as KernelLogisticClassifier
+from kpp_models.tables.estimators.kernel_machines import KernelRidgeRegressor as KernelRidgeRegressor
 from kpp_models.tables.estimators.regressor import GPRegressor as GPRegressor
 
 _guard_exports(globals())

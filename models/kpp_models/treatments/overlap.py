@@ -26,16 +26,23 @@ class Assignment:
     is_number: bool
 
     @functools.cached_property
-    def design(self) -> Float[np.ndarray, "n k"]:
-        """Standardized numbers and indicators of categories."""
-        columns = [np.zeros((len(self.covariates), 0))]
-        for column, name in zip(self.covariates.T, self.schema.feature_names if self.schema else (), strict=True):
-            if self.schema is not None and name in self.schema.categories:
+    def columns(self) -> dict[str, Float[np.ndarray, " n"]]:
+        """Standardized numbers and indicators of categories, by name."""
+        schema, found = self.schema or Schema(()), {}
+        for column, name in zip(self.covariates.T, schema.feature_names, strict=True):
+            if name in schema.categories:
                 # Without the first level: all indicators add up to 1, which the intercept has already.
-                columns.append((column[:, None] == np.unique(column)[None, 1:]).astype(float))
+                for code in np.unique(column)[1:]:
+                    label = f"{name} = {schema.levels[name][int(code)]}" if name in schema.levels else name
+                    found[label] = (column == code).astype(float)
             else:
-                columns.append(((column - column.mean()) / (column.std() or 1.0))[:, None])
-        return np.concatenate(columns, axis=1)
+                found[name] = (column - column.mean()) / (column.std() or 1.0)
+        return found
+
+    @property
+    def design(self) -> Float[np.ndarray, "n k"]:
+        """The columns, without their names."""
+        return np.stack([np.zeros(len(self.covariates)), *self.columns.values()], axis=1)[:, 1:]
 
     @functools.cached_property
     def fitted(self) -> Float[np.ndarray, " n"]:

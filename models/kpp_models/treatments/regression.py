@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpyro.distributions as dist
 import pandas as pd
 from jaxtyping import Array, Bool, Float, PyTree
 
-from kpp.data.tables import Scales, Schema, standardize
+from kpp.data.tables import Scales, Schema, read_points, standardize
 from kpp.functionals import GPPosterior, Gradient
 from kpp.functionals.toolkit import PartialDependence
 from kpp.gp import AbstractGPModel, AbstractPointwiseLikelihood
@@ -37,6 +38,9 @@ MAX_DRAWS = 250
 MANY_ROWS = 3000
 # The rows at which the part that inducing points leave out is computed.
 _NUM_FEW = 500
+# Of many rows: the inducing points by default; the rows from which hyperparameters are learned, because further ones
+# cost time and change them little; and the draws, because each takes a pass over all rows.
+_NUM_INDUCING, _NUM_FITTED, _NUM_DRAWS = 100, 5000, 50
 # The variance of the noise of a standardized outcome: the median is 0.36, and an outcome without noise has a mode, too.
 _NOISE_PRIOR = dist.InverseGamma(1.0, 0.25)
 # Latent values that are log-odds or log-rates: the scale of the prior variance, and the prior of the mean.
@@ -225,6 +229,31 @@ def fit_outcome(
     inference = Laplace(num_samples=250, progress=False) if inference is None else inference
     fit = model.fit(rng_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
     return OutcomeFit(fit, scales, float(center), float(width), features)
+
+
+def fit_many_rows(
+    rng_key: RngKey,
+    features: pd.DataFrame,
+    outcome: Float[np.ndarray, " n"],
+    inference: AbstractInference | None,
+    models: tuple[Callable[..., Any], Callable[..., Any]],
+    num_inducing: int | None,
+) -> OutcomeFit:
+    """Fit a Gaussian process with inducing points, its hyperparameters to at most 5,000 random rows, and f to all rows.
+
+    The random rows include one of each level of a category. See `fit_outcome` for the arguments and errors; the default
+    inference has 50 draws.
+    """
+    order_key, fit_key = jax.random.split(rng_key)
+    points, schema = read_points(features, "data")
+    chosen = np.asarray(jax.random.permutation(order_key, len(points)))[:_NUM_FITTED]
+    levels = [np.unique(points[:, schema.index(name)], return_index=True)[1] for name in sorted(schema.categories)]
+    some = np.unique(np.concatenate([chosen, *levels]))
+    gaussian = functools.partial(models[0], latent="inducing", num_inducing=num_inducing or _NUM_INDUCING)
+    inference = Laplace(num_samples=_NUM_DRAWS, progress=False) if inference is None else inference
+    found = fit_outcome(fit_key, features.iloc[some], outcome[some], None, inference, (gaussian, models[1]))
+    every = {"x": jnp.asarray(found.scales.apply(points)), "y": jnp.asarray((outcome - found.center) / found.width)}
+    return found._replace(fit=dataclasses.replace(found.fit, arviz=None, data=every), features=features)
 
 
 def _model(

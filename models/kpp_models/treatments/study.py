@@ -25,10 +25,9 @@ from kpp_models.treatments.effect import CausalEffect
 from kpp_models.treatments.estimates.no_effect import no_effect
 from kpp_models.treatments.estimates.of_expression import effect_of_expression
 from kpp_models.treatments.estimates.of_fit import check_fit, effect_of_fit
-from kpp_models.treatments.estimates.of_many_rows import fit_many_rows
 from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
-from kpp_models.treatments.regression import MANY_ROWS, fit_outcome
+from kpp_models.treatments.regression import MANY_ROWS, fit_many_rows, fit_outcome
 
 _HOW = ("placebo", "random common cause", "subset")
 _RANDOM = "random_common_cause"

@@ -7,9 +7,10 @@ from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float
 
-from kpp.data.tables import Scales, Schema
+from kpp.data.tables import Scales, Schema, check_columns, read_points
 from kpp.inference import Fit
 from kpp_models.treatments.overlap import Assignment, effective_size
 
@@ -137,3 +138,42 @@ class TreatmentColumn:
             return different
         low, high = np.quantile(self.treatment, [0.05, 0.95])
         return np.linspace(low, high, _NUM_VALUES)
+
+
+def covariate_balance(
+    data: pd.DataFrame, treatment: str, covariates: Sequence[str], *, at: Sequence[Any]
+) -> pd.DataFrame:
+    r"""Return how much the covariates of two levels of a treatment differ, before and after weighting.
+
+    .. math:: \frac{\bar z_1 - \bar z_0}{\sqrt{(s_1^2 + s_0^2) / 2}}
+
+    The weights are inverse probabilities of the levels by a logistic regression, as for `kpp_models.effective_rows`.
+    The standard deviations s are those without weights. If weighted differences are far from 0, say beyond 0.1, the
+    effect rests on the regression more than on similar rows.
+
+    Args:
+        data: The table.
+        treatment: The treatment, a column of two or more levels.
+        covariates: Columns of numbers, booleans or categories; each level of a category but the first has a row.
+        at: The two levels, first that of the treated.
+
+    Returns:
+        The columns "difference" and "weighted difference", with a row for each covariate.
+
+    Raises:
+        ValueError: If a column is missing or invalid, or the treatment does not have the two levels.
+    """
+    check_columns(data.columns, [treatment, *covariates], "data")
+    points, schema = read_points(data[[treatment, *covariates]], "data")
+    column = TreatmentColumn(points, schema, 0)
+    assignment, levels = column.assignment(), column.settings(at)[0]
+    is_level = column.treatment == levels[:, None]
+    if len(levels) != 2 or assignment.is_number or not is_level.any(axis=1).all():
+        raise ValueError(f"`at` must hold two of the levels of {treatment!r}, got {at!r}")
+    design, weights = assignment.design, assignment.weights(levels)
+    spread = np.sqrt(np.mean([design[rows].var(axis=0, ddof=1) for rows in is_level], axis=0))
+    found = {
+        name: np.subtract(*(np.average(design, axis=0, weights=each) for each in loads)) / spread
+        for name, loads in (("difference", is_level), ("weighted difference", weights))
+    }
+    return pd.DataFrame(found, index=[*assignment.columns])

@@ -27,8 +27,7 @@ from kpp.runtime.batching import call_in_chunks, progress_bar
 from kpp.typing import RngKey
 from kpp_models.tables.machines.grid_search import CandidateGrid, Selection
 from kpp_models.tables.machines.landmark_statistics import Statistics, Whiteners
-from kpp_models.tables.machines.landmark_sums import sum_over_rows
-from kpp_models.tables.machines.row_blocks import RowBlocks, read_rows_and_targets
+from kpp_models.tables.machines.row_blocks import RowBlocks, read_rows_and_targets, sum_over_rows
 
 _BLOCK_ENTRIES = 2**22  # the largest number of kernel values of a block: 32 MB
 _SAMPLE = 20_000  # the number of rows that k-means uses

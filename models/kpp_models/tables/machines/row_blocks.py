@@ -1,21 +1,27 @@
-"""Rows and targets of a table that need not fit into memory, in blocks: arrays, memory maps, Parquet files, Dask."""
+"""Tables that need not fit into memory, in blocks (arrays, memory maps, Parquet, Dask), and sums over their rows."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from kpp.foundation.validation import refuse_masked
 from kpp.lazy.blocks import Blocks, is_chunked, read_blocks
 from kpp.lazy.schedulers import complete_all
+from kpp.lazy.traveling import TravelingFunction
+from kpp.runtime.batching import NUM_BLOCKS, progress_bar
 
 #: What the user should know if the scheduler of Dask is gone.
-IF_GONE = "nothing is kept of the fit; fit again with another scheduler or without"
+_IF_GONE = "nothing is kept of the fit; fit again with another scheduler or without"
+_AT_ONCE = 8  # partial sums that a task adds
 
 Block = tuple[Float[np.ndarray, "b d"], Float[np.ndarray, " b"]]
 Taken = tuple[Float[np.ndarray, "c d"], Float[np.ndarray, " c"]]
@@ -70,7 +76,7 @@ class RowBlocks:
         assert self.pieces is not None
         take = delayed(_take_from_piece)
         tasks = [take(self.feature_names, chosen, start, block) for block, start, _ in self.pieces.places]
-        return complete_all(tasks, lambda _: None, IF_GONE)
+        return complete_all(tasks, lambda _: None, _IF_GONE)
 
 
 def _take_from_piece(feature_names: tuple[str, ...], chosen: np.ndarray, start: int, block: tuple[Any, Any]) -> Taken:
@@ -205,3 +211,47 @@ def _of_dask_frame(x: Any, target: str, rows_per_block: int) -> RowBlocks:
 
 def _split(frame: Any, names: tuple[str, ...], target: str) -> tuple[np.ndarray, np.ndarray]:
     return frame[list(names)].to_numpy(dtype=float), frame[target].to_numpy(dtype=float)
+
+
+def sum_over_rows(sums: Callable[[RowBlocks], PyTree], table: RowBlocks, label: str, *, progress: bool) -> PyTree:
+    """Return sums over the rows of a table, by a function that can travel to workers.
+
+    The blocks of a table of Dask are summed by its workers, and their sums are added in an order that depends only on
+    the number of blocks. So the result is the same, bit for bit, for any number of workers. Raises RuntimeError if the
+    scheduler of Dask is gone, and ValueError, with row and column, if the data are invalid.
+    """
+    if table.pieces is None:
+        return sums(table)
+    from dask.delayed import delayed
+
+    call, add = delayed(_sum_of_block), delayed(_add)
+    shared = delayed(TravelingFunction(functools.partial(_as_numpy, sums)).pack("the model"), traverse=False)
+    groups = []
+    for pieces in _in_groups([*table.pieces.places]):
+        parts = [call(shared, table.feature_names, start, block) for block, start, _ in pieces]
+        while len(parts) > 1:
+            parts = [add(*parts[start : start + _AT_ONCE]) for start in range(0, len(parts), _AT_ONCE)]
+        groups += parts
+    with progress_bar(len(groups), label, show=progress) as bar:
+        return jax.tree.map(jnp.asarray, _add(*complete_all(groups, bar.update, _IF_GONE)))
+
+
+def _in_groups(pieces: Sequence[Any]) -> list[Sequence[Any]]:
+    """Return consecutive groups of blocks, one for each step of a progress bar."""
+    size = -(-len(pieces) // NUM_BLOCKS)
+    return [pieces[start : start + size] for start in range(0, len(pieces), size)]
+
+
+def _as_numpy(sums: Callable[[RowBlocks], PyTree], table: RowBlocks) -> PyTree:
+    """Return sums as NumPy arrays, which keep their precision wherever they are read."""
+    return jax.tree.map(np.asarray, sums(table))
+
+
+def _sum_of_block(
+    sums: TravelingFunction, feature_names: tuple[str, ...], start: int, block: tuple[Any, Any]
+) -> PyTree:
+    return sums(RowBlocks.of_block(feature_names, start, block))
+
+
+def _add(*sums: PyTree) -> PyTree:
+    return functools.reduce(lambda total, part: jax.tree.map(np.add, total, part), sums)
