@@ -55,9 +55,9 @@ gains = {
 }
 
 # %%
-# Left: the intervals hold the true effect in four of five rows; near its peak the estimate
-# is a little too low. Right: how much larger the effect is among those who are treated
-# first than in all. The age says nothing, so its band holds 0.
+# Left: the intervals hold the true effect in four of five rows; near its peak the
+# estimate is a little too low. Right: how much larger the effect is among those who are
+# treated first than in all. The age says nothing, so its band holds 0.
 figure, (rows, curve) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 order = np.argsort(severity)
 rows.fill_between(severity[order], low[order], high[order], alpha=0.25, label="90 %")
