@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from kpp.causal import CPDAG, CausalDAG, CausalError, UnknownNodeError, find_adjustment
+from kpp.causal import CPDAG, CausalDAG, CausalError, GraphSyntaxError, UnknownNodeError, find_adjustment
 from kpp.causal.toolkit import UnreachableOutcomeError
 
 
@@ -121,3 +121,23 @@ def test_hidden_causes_and_unknown_nodes_are_refused():
             CPDAG.of(graph)
     with pytest.raises(UnknownNodeError, match="parents_of"):
         next(CPDAG((), [("a", "b")]).graphs(parents_of="c"))
+
+
+def test_a_class_is_read_from_dagitty():
+    found = CPDAG.from_dagitty('pdag {x -> y <- "z 1"; y -- v; w [pos="0,1"]; {u v} -- w }')
+    assert found.directed == [("x", "y"), ("z 1", "y")]
+    assert found.undirected == [("y", "v"), ("u", "w"), ("v", "w")]
+    assert set(CPDAG.from_dagitty("pdag {x -- y; lone}")._empty.nodes) == {"x", "y", "lone"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dag {x -> y}", "must be a directed graph in dagitty"),
+        ("pdag {x <-> y}", "arrow must be"),
+        ("pdag {x -- y; x [latent]}", "a pdag has no latent nodes, got"),
+    ],
+)
+def test_other_texts_are_refused(text, message):
+    with pytest.raises(GraphSyntaxError, match=message):
+        CPDAG.from_dagitty(text)

@@ -10,6 +10,7 @@ from kpp.causal.errors import CausalError
 from kpp.causal.graph.convert import as_pair
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.nodes import as_nodes
+from kpp.causal.graph.text import from_pdag
 from kpp.foundation.wording import named
 
 _Edges = list[tuple[str, str]]
@@ -43,6 +44,11 @@ class CPDAG:
             raise CausalError(
                 f"no graph without a cycle and without further unshielded colliders has the edges of {self}"
             )
+
+    @classmethod
+    def from_dagitty(cls, text: str) -> CPDAG:
+        """Read a class in the language of dagitty, ``pdag {x -> y; y -- z}``; raise GraphSyntaxError if it is none."""
+        return cls(**from_pdag(text))
 
     @classmethod
     def of(cls, graph: CausalDAG) -> CPDAG:

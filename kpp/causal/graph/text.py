@@ -98,6 +98,17 @@ def from_dagitty(text: str) -> dict[str, Any]:
     return _arguments(_Reader(text, "dagitty", header=r"dag\b", arrows={"->", "<-", "<->"}).read())
 
 
+def from_pdag(text: str) -> dict[str, Any]:
+    """Return the arguments of `CPDAG` from a text of dagitty, such as ``pdag {x -> y; y -- z}``; see `from_dagitty`."""
+    said = _Reader(text, "dagitty", header=r"pdag\b", arrows={"->", "<-", "--"}).read()
+    undirected = [(a, b) for a, arrow, b, _ in said.edges if arrow == "--"]
+    said.edges = [edge for edge in said.edges if edge[1] != "--"]
+    found = _arguments(said)
+    if latent := found["latent"]:
+        raise GraphSyntaxError(f"a pdag has no latent nodes, got {named(latent)}")
+    return {"directed": found["edges"], "undirected": undirected, "nodes": found["nodes"]}
+
+
 def to_dot(graph: MixedGraph) -> str:
     """Return a graph in Graphviz's DOT language, as `from_dot` reads it; what is latent or bidirected is dashed."""
     lines = [f"  {_quote(node)}{' [latent=true, style=dashed]' * (node in graph.latent)};" for node in graph.nodes]

@@ -126,10 +126,8 @@ class CausalEffect:
                 "`by_row` needs kpp_models.causal_effect(..., by_row=True), and a treatment with an effect in the graph"
             )
         curves = self.dataset["effect_of_rows" if by_row else "effect"]
-        a, b = (
-            curves.isel(treatment=self._place(each, name), drop=True)
-            for each, name in ((value, "value"), (reference, "reference"))
-        )
+        a = curves.isel(treatment=self._place(value, "value"), drop=True)
+        b = curves.isel(treatment=self._place(reference, "reference"), drop=True)
         low, high = (0.0, np.inf) if measure == "ratio" else (0.0, 1.0)
         if measure != "difference" and not bool(((a > low) & (a < high) & (b > low) & (b < high)).all()):
             raise ValueError(

@@ -28,8 +28,7 @@ from kpp_models.treatments.averaging.averages import policy_average, row_weights
 from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
 from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
 from kpp_models.treatments.averaging.many_rows import laws_by_inducing
-from kpp_models.treatments.averaging.mean_response import mean_is_latent
-from kpp_models.treatments.averaging.responses import average_responses, draw_responses
+from kpp_models.treatments.averaging.responses import average_responses, draw_responses, mean_is_latent
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.

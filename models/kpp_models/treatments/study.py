@@ -245,9 +245,8 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         bootstrap: Whether the uncertainty of the law of the covariates is included, by a Bayesian bootstrap.
         derivative: Whether to add the average derivative with respect to a treatment of numbers,
             `CausalEffect.average_derivative`.
-        by_row: Whether to add joint draws of E[Y | do(t), z_i] of the rows, for `CausalEffect.contrast` with
-            ``by_row=True``: the effect in each row, given its covariates (CATE). Memory grows with the number of rows
-            times that of the values in `at`.
+        by_row: Whether to add joint draws of E[Y | do(t), z_i], for ``contrast(..., by_row=True)``, the effect in each
+            row given its covariates (CATE). Memory grows with the number of rows times that of the values in `at`.
         policies: Policies by name, which decide the treatment of each row:
 
             .. math:: \mathrm{E}[Y \mid do(\pi)] = \sum_i w_i \sum_t \pi_i(t)\, f(t, z_i).

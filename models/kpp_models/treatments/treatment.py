@@ -147,9 +147,8 @@ def covariate_balance(
 
     .. math:: \frac{\bar z_1 - \bar z_0}{\sqrt{(s_1^2 + s_0^2) / 2}}
 
-    The weights are inverse probabilities of the levels by a logistic regression, as for `kpp_models.effective_rows`.
-    The standard deviations s are those without weights. If weighted differences are far from 0, say beyond 0.1, the
-    effect rests on the regression more than on similar rows.
+    The weights are inverse probabilities by a logistic regression, as in `kpp_models.effective_rows`; s has no weights.
+    If weighted differences are beyond 0.1 or so, the effect rests more on the regression than on similar rows.
 
     Args:
         data: The table.

@@ -18,7 +18,7 @@ from kpp.functionals import Combination, GPPosterior, Gradient, Values
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging.joint_draws import root
-from kpp_models.treatments.averaging.mean_response import mean_response
+from kpp_models.treatments.averaging.responses import mean_response
 
 
 def average_derivative(rows: Float[Array, "n d"], column: int, weights: Float[Array, " n"]) -> Combination:

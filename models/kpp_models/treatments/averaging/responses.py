@@ -19,7 +19,6 @@ from kpp.functions import RKHSFunction
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging.joint_draws import Grid, at_settings, draw_over_grid
-from kpp_models.treatments.averaging.mean_response import mean_is_latent, mean_response
 
 
 @eqx.filter_jit
@@ -82,3 +81,15 @@ def draw_responses(
 def _responses(likelihood: AbstractPointwiseLikelihood, latent: Float[Array, "b t n"]) -> Float[Array, "b t n"]:
     found = jax.lax.map(lambda f: mean_response(likelihood, f), latent.reshape(-1, latent.shape[-1]))
     return found.reshape(latent.shape)
+
+
+def mean_is_latent(likelihood: object) -> bool:
+    """Return whether the mean of an observation is the latent value, as it is for numbers with noise around it."""
+    if not isinstance(likelihood, AbstractPointwiseLikelihood):
+        return True
+    return type(likelihood).response_mean is AbstractPointwiseLikelihood.response_mean
+
+
+def mean_response(likelihood: AbstractPointwiseLikelihood, latent: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Return the means of new observations given their latent values, (n,)."""
+    return likelihood.response_mean(latent, jnp.zeros_like(latent))

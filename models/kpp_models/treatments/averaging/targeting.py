@@ -31,8 +31,7 @@ def rank_weighted_effect(
         bootstrap: Whether the law of the rows is uncertain, by the Bayesian bootstrap.
 
     Returns:
-        Draws of ``toc``, (chain, draw, share), at the shares q of .05, .1, ..., 1, and of ``autoc`` and ``qini``,
-        (chain, draw). All are in the unit of the effects.
+        Draws of ``toc``, (chain, draw, share), at shares of .05, .1, ..., 1, of ``autoc`` and ``qini``, (chain, draw).
 
     Raises:
         ValueError: If draws have other dims, or there is not one finite score for each row.

@@ -26,7 +26,7 @@ from kpp.functionals import GPPosterior
 from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood
 from kpp.gp.toolkit import draw_gaussian
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.mean_response import mean_response
+from kpp_models.treatments.averaging.responses import mean_response
 from kpp_models.treatments.mediation.edges import MediationQuestion
 from kpp_models.treatments.regression import MAX_DRAWS, OutcomeFit, likelihood_of_draws
 
