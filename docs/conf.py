@@ -1,5 +1,6 @@
 """The settings of the site: `make docs` builds it into build/site."""
 
+import importlib.metadata
 import importlib.util
 import os
 import socket
@@ -22,6 +23,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if os.environ.get("KPP_QUICK_COMPILER"):  # what compiles fastest, as in the tests, whose programs are found again
     flags = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
+    # Two pages run at the same time. With JAX before 0.11.2 a small pool of threads can wait forever.
+    if tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:3])) >= (0, 11, 2):
+        os.environ.setdefault("NPROC", "1")
 
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

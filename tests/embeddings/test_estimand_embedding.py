@@ -183,7 +183,7 @@ def test_special_effects_are_those_of_the_mutilated_model(name):
     check_exact(graph, model.joint(), x, y, z, model.effect([*y], [*x], [*z]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_random_effects_equal_their_estimands():
     counts = compare_exactly(1, 12, "abcdef")
     assert counts["fraction"] >= 5 and counts["sum"] >= 5
@@ -282,7 +282,7 @@ def test_back_door_and_front_door_are_those_of_the_interventional_embedding(grap
     np.testing.assert_allclose(found[1], expected[1], atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_errors_in_gaussian_laws_shrink():
     """The mean of the outcome is linear, with the coefficients of the estimand's quadratic form.
 

@@ -54,7 +54,7 @@ def client():
         yield found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_compute_in_double_precision_what_one_computes(client, fit):
     for predictor, table in ((make_function(), ROWS), (fit, ROWS)):
         options = {"background": ROWS[:5], "covariance": None}

@@ -135,7 +135,7 @@ def test_range_of_lengthscales_is_that_for_which_it_was_chosen():
     np.testing.assert_array_equal(narrow.lengthscale_range(X[2])[1] > 0, [False, True])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fit_equals_that_of_the_kernel_and_is_saved(tmp_path):
     x = np.sort(RNG.uniform(-1.0, 1.0, size=(60, 1)), axis=0)
     y = np.sin(4 * x[:, 0]) + 0.1 * RNG.normal(size=60)

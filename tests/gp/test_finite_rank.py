@@ -184,6 +184,7 @@ def test_evidence_and_gradient_are_those_of_the_matrix():
     np.testing.assert_allclose(slopes["noise_variance"], by_noise - 0.2, **TOLERANCE)
 
 
+@pytest.mark.nightly_variants("probit")
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(link):
@@ -270,7 +271,7 @@ def test_draws_have_the_law_of_the_features():
     np.testing.assert_allclose(np.cov(draws.T), covariance + 0.09 * np.eye(7), atol=6 * sd**2 / 141)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_matrix_of_the_rows_is_made():
     n = 30000  # a matrix would have 7 GB
     x = RNG.normal(size=(n, 3))
@@ -283,7 +284,7 @@ def test_no_matrix_of_the_rows_is_made():
     assert fit.idata["log_likelihood"]["y"].shape == (1, 1, n)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_classification_of_many_rows_makes_no_matrix_of_them():
     n = 30000
     x = RNG.normal(size=(n, 2))

@@ -77,7 +77,7 @@ def test_svi_finds_a_gaussian(svi_fit, conjugate):
     np.testing.assert_allclose(draws.std(0), sd, rtol=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("guide", ["normal", "low_rank_multivariate_normal"])
 def test_a_progress_bar_changes_no_draw(guide):
     def model(y=None):  # the sites are not in alphabetical order

@@ -83,7 +83,7 @@ def test_law_fulfils_the_conditions_of_an_optimum(link, compilations):
     np.testing.assert_allclose(np.linalg.inv(covariance[0]), precision, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_laws_of_several_functions_fulfil_the_conditions_of_an_optimum():
     scale = np.array([1.0, 0.7])
     model = MultiLatentGP(KERNEL, HeteroscedasticLikelihood(), np.array([0.0, -1.0]), scale, **INDUCING)
@@ -186,7 +186,7 @@ def test_minibatches_find_the_law_of_all_rows():
     np.testing.assert_array_less(abs(means[1] - means[0]), 1.5 * spread)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fit_draws_and_survives_a_file(tmp_path):
     model = GPClassification(RBF(dist.LogNormal(0.0, 0.5)), latent="inducing", num_inducing=8, minibatch=20)
     inference = kpp.NaturalGradient(num_steps=30, num_samples=20, progress=False)

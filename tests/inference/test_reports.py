@@ -111,7 +111,7 @@ def test_chains_share_one_compilation():
     assert three == one
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("settings", [{"chain_method": "vectorized", "dense_mass": True}, {"init": "median"}])
 def test_other_ways_of_running_chains_draw_the_same_distribution(settings):
     def model(y=None):

@@ -143,7 +143,7 @@ def test_chains_in_threads_are_the_chains_one_after_the_other():
     assert together.attrs["chain_method"] == "parallel"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_chain_has_a_device_where_there_are_enough():
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     script = Path(__file__).with_name("devices.py")

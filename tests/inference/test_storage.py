@@ -99,7 +99,7 @@ def test_chains_go_on_in_another_process(gp_fit, resumed, tmp_path):
     np.testing.assert_allclose(there.draws["noise_variance"], here.draws["noise_variance"], rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_resumed_chains_keep_step_size_and_mass_matrix(gp_fit, resumed):
     more = resumed
     np.testing.assert_array_equal(more.state["step_size"], gp_fit.state["step_size"])

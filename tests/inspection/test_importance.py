@@ -169,7 +169,7 @@ def test_draws_of_one_kernel_and_of_several_are_explained_alike(lengthscales):
         np.testing.assert_allclose(found[0, draw], expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_classes_are_on_the_scale_of_probabilities(fit):
     _, x, y = fit
     labels = np.where(y > 0, "ill", "well")

@@ -77,6 +77,7 @@ def found(installed: Path, source: Path, tmp_path_factory: pytest.TempPathFactor
     return {**json.loads(result.read_text(encoding="utf-8")), "stdout": done.stdout}
 
 
+@pytest.mark.nightly
 def test_installed_plugin_is_found_and_used(found):
     assert (found["distribution"], found["version"], found["error"]) == ("kpp-example", "0.1.0", None)
     assert found["offers"] == {

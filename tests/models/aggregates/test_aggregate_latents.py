@@ -154,7 +154,7 @@ def test_subsamples_are_for_stochastic_inference_only(dense):
     assert sizes == [(3,), (2,)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fits_by_subsamples_describe_all_targets(dense, tmp_path):
     labels = np.array([1.0, 0.0, 1.0])
     model = model_of(likelihood="bernoulli", inducing_points=dense.inducing, minibatch=2)

@@ -203,7 +203,7 @@ def test_replicates_are_drawn_from_the_posterior_predictive(vectors):
     np.testing.assert_allclose(draws.var(axis=0), variance, rtol=5 * np.sqrt(2 / 4000))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_priors_are_drawn_and_the_fit_survives_its_file(vectors, tmp_path):
     points = pd.DataFrame(vectors["in_bag_points"], columns=["east", "north"])
     covariates = pd.DataFrame({"height": vectors["in_Yb"][:, 0], "year": 0.0})

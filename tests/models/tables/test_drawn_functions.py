@@ -84,7 +84,7 @@ def test_a_fit_draws_its_hyperparameters_too():
     assert functions[0](QUERIES).shape == (3,)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_functions_of_pairs_are_skew_symmetric():
     pairs = jnp.stack([X[:4], X[4:]], axis=1)
     mean = kpp.RKHSFunction(Preferential(RBF(1.0)), pairs, jnp.ones(4))

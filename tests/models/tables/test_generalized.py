@@ -182,7 +182,7 @@ def test_bound_is_the_expected_log_density(name):
     np.testing.assert_allclose(found, expected + priors.get(name, 0.0), rtol=1e-7)  # quad stops at 1.5e-8
 
 
-@pytest.mark.nightly_variants("student_t")
+@pytest.mark.nightly_variants("ordinal", "student_t")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ordinal", "student_t"])  # each goes another way
 def test_fits_predict_and_survive_a_file(name, tmp_path):

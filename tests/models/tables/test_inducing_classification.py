@@ -114,7 +114,7 @@ def test_labels_of_the_bound_are_drawn_with_their_chances():
     assert np.all(of_ones < np.log(chances))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_names_of_the_sites_and_a_saved_fit(tmp_path):
     learned = GPClassification(KERNEL, latent="inducing", num_inducing=4, learn_inducing=True, minibatch=10)
     inference = kpp.SVI(num_steps=20, num_samples=10, progress=False)

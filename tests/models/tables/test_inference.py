@@ -71,7 +71,7 @@ def test_regression_under_laplace(regression_data):
     check(regression().fit(jax.random.key(0), *regression_data, inference=inference), shape, regression_data[0])
 
 
-@pytest.mark.nightly_variants("sample-svi")
+@pytest.mark.nightly_variants("sample-nuts", "sample-svi")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("latent", "name"),

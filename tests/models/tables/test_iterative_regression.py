@@ -92,7 +92,7 @@ PRIORS = {
 }
 
 
-@pytest.mark.nightly_variants("Laplace")
+@pytest.mark.nightly_variants("MAP", "Laplace")
 @pytest.mark.slow
 @pytest.mark.parametrize("inference", [FIXED, kpp.Laplace(num_samples=200, progress=False)], ids=["MAP", "Laplace"])
 def test_fits_converge_and_are_near_the_exact_ones(inference):
@@ -194,8 +194,7 @@ def test_rows_that_do_not_fit_as_a_matrix_are_not_refused(monkeypatch):
         dataclasses.replace(found, iterative=IterativeSettings(rank=5000)).prepare(x, y)
 
 
-@pytest.mark.nightly
-@pytest.mark.slow  # thousands of evaluations
+@pytest.mark.nightly  # thousands of evaluations
 def test_chains_have_the_exact_posterior():
     """With all rows as landmarks nothing is estimated; the means of 200 draws differ by Monte Carlo errors."""
     settings = IterativeSettings(rank=40, num_probes=1, tolerance=1e-8)
@@ -224,8 +223,7 @@ def test_two_thousand_rows_have_the_dense_predictions(two_thousand):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.nightly
-@pytest.mark.slow  # dense matrices of 2000 rows
+@pytest.mark.nightly  # dense matrices of 2000 rows
 def test_two_thousand_rows_have_the_dense_evidence_and_gradient(two_thousand):
     """The mean of 20 seeds is within 4 standard errors, which are below 1e-3 of the evidence."""
     x, y = map(jnp.asarray, two_thousand)

@@ -152,7 +152,7 @@ def chances_of(found):
     return found["class_probability"].values
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fit_of_outputs_has_names_and_fills_what_is_missing(tmp_path):
     mixing = CoregionalLikelihood(dist.Normal(0.0, 1.0).expand([2, 2]), dist.HalfNormal(0.5).expand([2]))
     model = MultiLatentGP(PRIOR, mixing, latent="inducing", num_inducing=20)
@@ -171,7 +171,7 @@ def test_fit_of_outputs_has_names_and_fills_what_is_missing(tmp_path):
     np.testing.assert_array_equal(kpp.Fit.load(tmp_path / "fit.nc").predict(X)["output_mean"], found["output_mean"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_varying_noise_is_found():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=(300, 1))

@@ -88,7 +88,7 @@ def test_rows_are_drawn_again_with_their_variances_and_new_points_with_the_noise
     np.testing.assert_allclose(new.var(0), latent_new + NOISE, rtol=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_variances_of_rows_reach_kernels_of_finite_rank(peer):
     kernel = Nystrom(KERNEL, X)  # all rows are landmarks: the kernel itself at the rows
     few = fit(GPRegression(Nystrom(KERNEL, X[:10]), NOISE, MEAN, VARIANCES)).predict(NEW)["mean"]

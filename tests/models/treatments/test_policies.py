@@ -207,7 +207,7 @@ def test_a_policy_that_leaves_the_data_warns(fit):
     assert float(effect.draws.sel(treatment="at nine").std()) > 10 * float(effect.draws.sel(treatment="half").std())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_policies_on_the_probability_of_a_label():
     """The mean response is integrated by Gauss-Hermite, and averaged over rows and chances by hand."""
     t = (Z > RNG.normal(size=40)).astype(float)

@@ -188,7 +188,7 @@ def test_correlations_of_the_background_are_used(background):
     assert fitted.hyperparameters["method"] == "heuristic"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_inducing_points_are_kept_in_files_and_with_further_explanations(background, tmp_path):
     fitted, x = fit(background, "estimated", num_inducing=20), background[:3] + 0.3
     found = fitted.explain(x)

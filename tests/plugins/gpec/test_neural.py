@@ -101,7 +101,7 @@ def test_explainers_take_it(classifier, moons):
     np.testing.assert_allclose(function(points), classifier.predict_proba(x))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_digits_are_read_and_regularization_flattens_the_network():
     x, y = load_digits(return_X_y=True)
     x, chosen = x / 16, np.random.default_rng(0).permutation(len(x))

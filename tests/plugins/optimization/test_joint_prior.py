@@ -45,7 +45,7 @@ def dense(lengthscale, x):
     return np.exp(-0.5 * cdist(x, x, "sqeuclidean") / lengthscale**2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_discrepancy_it_is_the_mode_given_all_data(fit):
     """Evidence of the data times evidence of the queries given them is the evidence of both; the nugget is 1e-6."""
     x, y = other_data()

@@ -119,7 +119,7 @@ def test_memory_of_the_features_is_bounded(monkeypatch):
     np.testing.assert_allclose(shapley_covariance(game, projected, X, X), whole, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_law_of_a_game_in_low_rank(monkeypatch):
     """The projection takes the weights in low rank, and fewer rows of a background that is too large."""
     game = Observational(BACKGROUND, 0.01, landmarks=10)

@@ -41,7 +41,7 @@ def brute_force(study):
     return means
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_held_out_means_are_those_of_fits_without_the_row(study, brute_force):
     fit, data, _ = study
     found = np.asarray(fit.map_draws(_held_out_mean)).reshape(-1, data.y.size)

@@ -226,7 +226,7 @@ place = ["north", "east"]
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
     rng = np.random.default_rng(1)
     places = {name: rng.normal(size=30) for name in ("north", "east", "floor")}

@@ -162,7 +162,7 @@ def test_a_run_without_resume_mentions_the_kept_fit(again, monkeypatch, capsys):
     assert "--resume goes on from it" in capsys.readouterr().err
 
 
-@pytest.mark.slow  # two processes that import JAX
+@pytest.mark.nightly  # two processes that import JAX
 def test_a_killed_run_can_be_resumed(again):
     (again / ".results.fit.nc").unlink()
     command = [sys.executable, "-m", "kpp", "run", str(again / "study.toml"), "--output", str(again / "results")]

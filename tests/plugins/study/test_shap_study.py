@@ -12,7 +12,7 @@ from kpp.__main__ import main
 pytest.importorskip("shap")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_study_is_explained_by_shap(write_study):
     explainer = ('name = "rkhs-shap"\nvalue_function = "interventional"', 'name = "shap"\nshap_explainer = "exact"')
     short = ("num_warmup = 60\nnum_samples = 60", "num_warmup = 50\nnum_samples = 10")

@@ -162,7 +162,7 @@ def test_the_command_explains_new_rows_in_the_units_of_the_table(finished, fit, 
     assert found.attrs["target"] == "price & tax"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_of_two_classes_the_probability_of_the_second_is_predicted(write_study, frame, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "render_report", lambda contents, progress: "")
     dear = np.where(frame["price & tax"] > frame["price & tax"].median(), "yes", "no")

@@ -32,6 +32,7 @@ def test_the_mode_of_a_process_does_not_depend_on_units(data, unit_of_y, unit_of
     assert np.corrcoef(found, data[1])[0, 1] > 0.99
 
 
+@pytest.mark.nightly_variants("NUTS")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "inference",
@@ -48,6 +49,7 @@ def test_other_inferences_do_not_depend_on_units(data, inference):
     )
 
 
+@pytest.mark.nightly_variants("iterative")
 @pytest.mark.slow
 @pytest.mark.parametrize("latent", ["inducing", "iterative"])
 def test_approximate_processes_do_not_depend_on_units(data, latent):
