@@ -227,7 +227,7 @@ def _draws_as_outputs(function: RKHSFunction) -> RKHSFunction | None:
     return RKHSFunction(draw.kernel, draw.points, coefficients, function.intercept.ravel())
 
 
-def _whole_table(table: Float[Array, " c"]) -> Float[Array, " c"]:
+def _whole_table(table: Float[Array, "c *outputs"]) -> Float[Array, "c *outputs"]:
     return table  # defined at module level, because JAX compiles a new function again
 
 

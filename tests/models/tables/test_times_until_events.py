@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -30,7 +31,7 @@ def test_the_likelihood_of_counts_is_that_of_censored_times(scale):
     observed = np.clip(np.minimum(TIMES[:, None], ENDS) - np.maximum(ENTRIES[:, None], STARTS), 0.0, None)
     counts = (EVENTS[:, None] == 1) & (TIMES[:, None] <= ENDS) & (TIMES[:, None] > STARTS)
     kept = observed > 0
-    likelihood = PoissonLikelihood().with_exposure(observed[kept]).observe(counts[kept].astype(float))
+    likelihood = PoissonLikelihood().with_exposure(observed[kept]).observe(jnp.asarray(counts[kept], float))
     functions = scale * RNG.normal(size=(2, *observed.shape))
     found = [float(likelihood.log_density(f[kept]).sum()) for f in functions]
     expected = [log_density(f) for f in functions]
