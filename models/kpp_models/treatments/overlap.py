@@ -39,7 +39,7 @@ class Assignment:
                 found[name] = (column - column.mean()) / (column.std() or 1.0)
         return found
 
-    @property
+    @functools.cached_property
     def design(self) -> Float[np.ndarray, "n k"]:
         """The columns, without their names."""
         return np.stack([np.zeros(len(self.covariates)), *self.columns.values()], axis=1)[:, 1:]

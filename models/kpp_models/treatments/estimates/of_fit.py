@@ -69,7 +69,6 @@ def effect_of_fit(
     regression = EffectRegression.of_fit(fit, column)
     shape = regression.posterior.batch_shape
     weight_key, draw_key, slope_key = jax.random.split(rng_key, 3)
-    row_key = jax.random.fold_in(slope_key, 0)
     num_draws = -(-(options.num_draws or NUM_DRAWS) // math.prod(shape))
     left_out: list[Any] = []
     if by_inducing := regression.is_by_inducing:
@@ -112,6 +111,7 @@ def effect_of_fit(
         "caution": _CAUTION,
     }
     if options.by_row:
+        row_key = jax.random.fold_in(slope_key, 0)
         of_rows = regression.of_rows(row_key, values, num_draws, mask)
         dataset = dataset.assign_coords(row=np.flatnonzero(mask))
         dataset["effect_of_rows"] = ("chain", "draw", "row", "treatment"), of_rows
