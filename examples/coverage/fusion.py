@@ -14,7 +14,16 @@ from scipy.special import logsumexp
 import kpp
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
 from kpp.kernels import RBF, Constant
-from kpp_models import IMP, AbstractEffectModel, BayesIME, BayesIMP, CausalLink, InterventionData, contrast
+from kpp_models import (
+    IMP,
+    AbstractEffectModel,
+    BayesIME,
+    BayesIMP,
+    CausalLink,
+    InterventionData,
+    contrast,
+    off_policy_value,
+)
 from kpp_optimization import (
     AbstractObjectivePrior,
     Discrepancy,
@@ -74,6 +83,53 @@ def measure_fusion(seed: int, model: AbstractEffectModel, inference: str) -> dic
         "mean target": ninety_percent(truth, center + unit * effects.to_numpy()),
         "contrast of the outermost treatments": ninety_percent(truth[-1] - truth[0], unit * differences.ravel()),
     }
+
+
+def measure_policies(seed: int) -> dict[str, Intervals]:
+    """Estimate the values of policies that depend on a confounder, through a mediator, and their differences."""
+    rng = np.random.default_rng(seed)
+    shift, slope = rng.uniform(-1.0, 1.0, 2)
+
+    def draw(size: int) -> tuple[np.ndarray, np.ndarray]:
+        z = rng.normal(size=(size, 1))
+        return z, 0.7 * z + rng.normal(size=(size, 1))
+
+    def mediator(x: np.ndarray, z: np.ndarray) -> np.ndarray:
+        return np.sin(x + shift) - 0.5 * z + 0.2 * rng.normal(size=x.shape)
+
+    def policies(x: np.ndarray, z: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            "observed": x,
+            "less": x - 0.5,
+            "rule": np.where(z > 0, -0.5, x),
+            "chance": np.stack([x - 0.5, x + 0.5]),
+        }
+
+    z, x = draw(ROWS)
+    mediators = rng.uniform(-2.0, 2.0, size=(40, 1))
+    t = mediators[:, 0] ** 2 + slope * mediators[:, 0] + 0.2 * rng.normal(size=40)
+    center, unit = t.mean(), t.std()
+    fit = model(BayesIMP, 3.0).fit(
+        jax.random.key(seed),
+        InterventionData.create(x, mediator(x, z), adjusting=z),
+        (t - center) / unit,
+        mediators=mediators,
+        inference=INFERENCES["MAP"],
+        num_prior_samples=0,
+    )
+    many_z, many_x = draw(200_000)
+    truth = []
+    for policy in policies(many_x, many_z).values():
+        middle = mediator(policy, many_z)
+        truth.append(np.mean(middle**2 + slope * middle))
+    intervals = {}
+    for name, reference in (("value of a policy", None), ("gain over the observed treatments", "observed")):
+        found = off_policy_value(fit, policies(x, z), reference=reference).isel(chain=0, draw=0)
+        mean, half = found["mean"].to_numpy(), 1.645 * np.sqrt(found["latent_variance"].to_numpy())
+        start = 0 if reference is None else 1
+        true = (np.array(truth) - (center if reference is None else truth[0]))[start:] / unit
+        intervals[name] = Intervals(true, (mean - half)[start:], (mean + half)[start:])
+    return intervals
 
 
 CANDIDATES = np.linspace(-3.0, 3.0, 61)[:, None]
@@ -181,6 +237,13 @@ SIMULATIONS = {
     )
     for name, (words, found, inference, known) in FUSION.items()
 }
+SIMULATIONS["fusion_policies"] = Simulation(
+    "`off_policy_value` of `BayesIMP` with `width=3`, by `kpp.MAP`",
+    "a data set of treatment, confounder and mediator, and one of 40 mediators and targets; four policies.",
+    ROWS,
+    measure_policies,
+    data_sets=100,
+)
 SIMULATIONS |= {
     f"search_{name}": Simulation(
         f"`kpp_optimization.optimize` with `{prior}`",

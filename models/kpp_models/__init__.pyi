@@ -20,6 +20,7 @@ from .fusion.data import InterventionData as InterventionData
 from .fusion.model import AbstractEffectModel as AbstractEffectModel
 from .fusion.queries import argmin_posterior as argmin_posterior
 from .fusion.queries import contrast as contrast
+from .fusion.queries import off_policy_value as off_policy_value
 from .fusion.sampling_effect import SamplingEffect as SamplingEffect
 from .mechanisms.causation import causation_bounds as causation_bounds
 from .mechanisms.gaussian_process import GPMechanism as GPMechanism

@@ -25,6 +25,7 @@ KINDS = ("none", "backdoor", "frontdoor")
 RNG = np.random.default_rng(0)
 X, Z, Y = RNG.normal(size=(4, 2)), RNG.normal(size=(4, 1)), np.array([[-1.3], [-0.2], [0.8], [2.0]])
 QUERY, AT = RNG.normal(size=(2, 2)), np.array([[-0.6], [0.4], [1.1]])
+POLICIES = np.stack([X - 0.4, np.where(Z > 0, X, QUERY[:1])])  # the treatments of the four rows under two policies
 KX, KZ, KY, WIDTH, NOISE, RIDGE, AMPLITUDE = RBF(1.1), RBF(0.9, 1.2), RBF(0.7, 1.3), 1.7, 0.1, 0.05, 0.6
 
 
@@ -93,14 +94,14 @@ def dominant(a, b):
     return (rbf(KY, a, u) * weight) @ rbf(KY, u, b)
 
 
-def conditioned(kind):
+def conditioned(kind, query=QUERY):
     """Condition the values of a process on all pairs (x, z), times all outcomes, on the noisy ones that were seen.
 
     Interventions are averages of such values, so nothing here knows of the inner products that the library uses.
     """
-    treatments, others = np.concatenate([X, QUERY]), Z if kind != "none" else np.zeros((1, 1))
+    treatments, others = np.concatenate([X, query.reshape(-1, 2)]), Z if kind != "none" else np.zeros((1, 1))
     count = len(others)
-    pairs = [(i, j) for i in range(6) for j in range(count)]
+    pairs = [(i, j) for i in range(len(treatments)) for j in range(count)]
     inputs = np.kron(rbf(KX, treatments, treatments), rbf(KZ, others, others) if kind != "none" else np.ones((1, 1)))
     seen = np.zeros((4, len(pairs)))
     for i in range(4):
@@ -108,8 +109,10 @@ def conditioned(kind):
     asked = np.zeros((2, len(pairs)))
     weights = np.linalg.solve(rbf(KX, X, X) + RIDGE * np.eye(4), rbf(KX, X, QUERY))
     for q in range(2):
-        for j in range(count):
-            if kind == "frontdoor":  # the mediators' law under the treatment, the treatments' own law
+        for j in range(4 if query.ndim == 3 else count):
+            if query.ndim == 3:
+                asked[q, pairs.index((4 + 4 * q + j, j if kind != "none" else 0))] = 1 / 4
+            elif kind == "frontdoor":  # the mediators' law under the treatment, the treatments' own law
                 for i in range(4):
                     asked[q, pairs.index((i, j))] = weights[j, q] / 4
             else:
@@ -123,6 +126,28 @@ def conditioned(kind):
     data = rbf(KY, Y, Y).reshape(-1)
     mean = gain @ np.linalg.solve(covariance, data)
     return mean, ask @ prior @ ask.T - gain @ np.linalg.solve(covariance, gain.T), covariance, data
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_policies_are_averages_of_the_conditioned_process(kind):
+    expected_mean, expected, _, _ = conditioned(kind, POLICIES)
+    mean, covariance, _ = posterior(embedding(kind), AT, POLICIES)
+    np.testing.assert_allclose(mean.reshape(-1), expected_mean, rtol=1e-9, atol=1e-9)  # see below
+    np.testing.assert_allclose(covariance.reshape(6, 6), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "kind, query, message",
+    [
+        ("frontdoor", POLICIES, "policies of 3 axes without mediators"),
+        ("backdoor", POLICIES[:, :3], r"policies of shape \(4, 2\), one after the other, got \(2, 3, 2\)"),
+        ("none", POLICIES[..., :1], r"policies of shape \(4, 2\)"),
+        ("none", POLICIES[None], "treatments of 2 axes"),
+    ],
+)
+def test_policies_that_do_not_fit_are_refused(kind, query, message):
+    with pytest.raises(ValueError, match=message):
+        embedding(kind).weights(query)
 
 
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:2]]

@@ -88,13 +88,21 @@ class BackDoor(AbstractAdjustment):
         K_\Omega = K_{XX} \odot K_{ZZ}, \qquad \Phi(x) = k(X, x) \odot \tfrac1n K_{ZZ} 1, \qquad
         F(x, x') = k(x, x')\, \tfrac1{n^2} 1^\top K_{ZZ} 1
 
+    A query (p, n, d) holds p policies, each a treatment of every row: :math:`p(y | do(\pi)) = \int p(y | \pi(z), z)\,
+    p(z)\, dz`. Then
+
+    .. math:: \Phi_i(\pi) = \tfrac1n \sum_j k(x_i, \pi_j)\, k(z_i, z_j), \qquad
+        F(\pi, \pi') = \tfrac1{n^2} \sum_{ij} k(\pi_i, \pi'_j)\, k(z_i, z_j).
+
     Args:
         kernel: The kernel of the covariates.
         covariates: Z, n rows in the order of the treatments: an array (n, d), or a batch of inputs of `kernel`.
 
     References:
         Pearl, Causality, 2009, theorem 3.3.2; Singh, Xu and Gretton, Kernel methods for causal functions, 2020; Chau,
-        Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, equation (4).
+        Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, equation (4). For policies: Muandet, Kanagawa, Saengkyongam
+        and Marukatat, Counterfactual mean embeddings, 2021; Martinez-Taboada and Sejdinovic, Bayesian counterfactual
+        mean embeddings and off-policy evaluation, 2022.
     """
 
     kernel: AbstractKernel
@@ -114,9 +122,10 @@ class BackDoor(AbstractAdjustment):
     def intervention(self, treatment_kernel: AbstractKernel, treatment: Points) -> Intervention:
         """Return the sections of the kernel, multiplied by means over the covariates."""
         self.check_rows(num_rows(treatment))
-        means = jnp.mean(self.kernel.gram(self.covariates), axis=1)
+        gram = self.kernel.gram(self.covariates)
+        means = jnp.mean(gram, axis=1)
         # 1^T K_ZZ 1 / n^2 of F, not the paper's inner product of columns of Phi, which grows with n.
-        return Intervention(treatment_kernel, treatment, means, jnp.mean(means))
+        return Intervention(treatment_kernel, treatment, means, jnp.mean(means), covariates=gram)
 
 
 @data_class

@@ -243,9 +243,9 @@ class AbstractEffectModel(AbstractChainModel):
         return {"y": gaussian_loo_log_density(data["y"] - model.mean, covariance)}
 
     def predictive(
-        self, sample: Sample, data: Data, x: Float[Array, "p d"], *, covariance: bool = False
+        self, sample: Sample, data: Data, x: Float[Array, "p *d"], *, covariance: bool = False
     ) -> dict[str, Array]:
-        """Return the moments of the effect of p treatments; see `AbstractModel.predictive`.
+        """Return the moments of the effect of p treatments, or of policies (p, N, d); see `AbstractModel.predictive`.
 
         Returns:
             ``mean``, ``latent_variance`` and its parts, each (p,): ``variance_data1`` and so on, in the order of the
@@ -342,7 +342,7 @@ class AbstractEffectModel(AbstractChainModel):
             function = effect.as_function(level) if number else function
         return effect
 
-    def _moments(self, effect: Effect, x: Float[Array, "p d"], *, covariance: bool) -> dict[str, Array]:
+    def _moments(self, effect: Effect, x: Float[Array, "p *d"], *, covariance: bool) -> dict[str, Array]:
         phi = effect.intervention.cross(x)
         prior = jax.vmap(lambda row: effect.intervention.prior(row[None], row[None])[0, 0])(x)
         explained = jnp.sum(phi[None] * (effect.matrices @ phi), axis=1)

@@ -12,7 +12,16 @@ import pytest
 
 import kpp
 from kpp.kernels import RBF, Matern32
-from kpp_models import IME, BayesIMP, CausalLink, InterventionData, argmin_posterior, contrast
+from kpp_models import (
+    IME,
+    BayesIMP,
+    CausalLink,
+    InterventionData,
+    SamplingEffect,
+    argmin_posterior,
+    contrast,
+    off_policy_value,
+)
 
 QUICK = kpp.MAP(num_restarts=0, progress=False)
 PRIOR = dist.LogNormal(-2.0, 1.0)
@@ -79,6 +88,62 @@ def test_contrast_is_that_of_the_joint_posterior(fit, predicted):
     np.testing.assert_allclose(found["mean"], signs @ predicted["mean"].values, rtol=1e-9)
     expected = np.diag(signs @ predicted["latent_covariance"].values @ signs.T)
     np.testing.assert_allclose(found["latent_variance"], expected, rtol=1e-6)  # differences of like numbers
+
+
+def test_the_value_of_a_policy_is_the_mean_over_treatments_and_covariates(fit):
+    # Without adjustment, dose and age are two treatments of one process, whose values at the rows are averaged.
+    x, y, z = sample(12)
+    both = pd.concat([x, z], axis=1)
+    rows = {"shift": both.assign(dose=x["dose"] - 0.5), "rule": both.assign(dose=x["dose"].where(z["age"] > 0, 1.0))}
+    link = CausalLink(RBF(1.0).on(("dose",)) * RBF(1.5).on(("age",)), None, 0.05)
+    model, data, schema = BayesIMP(link, 0.05).prepare(
+        InterventionData.create(both, y), fit.data["y"], mediators=np.asarray(fit.data["mediators"])
+    )
+    points = jnp.concatenate([schema.read(table, "x") for table in rows.values()])
+    moments = eqx.filter_jit(lambda x: model.predictive({}, data, x, covariance=True))(points)
+    shares = np.kron([[1, 0], [0, 1], [0.5, 0.5]], np.full((1, 12), 1 / 12))
+    policies = {name: table[["dose"]] for name, table in rows.items()}
+    policies["either"] = np.stack([table[["dose"]].to_numpy() for table in rows.values()])
+    for reference in (None, "rule"):
+        loads = shares if reference is None else shares - shares[1]
+        found = off_policy_value(fit, policies, reference=reference).isel(chain=0, draw=0)
+        assert found["policy"].values.tolist() == ["shift", "rule", "either"]
+        # Sums of the same numbers in another order; variances are differences of numbers near 1.
+        np.testing.assert_allclose(found["mean"], loads @ moments["mean"], rtol=1e-9, atol=1e-12)
+        expected = np.diag(loads @ moments["latent_covariance"] @ loads.T)
+        np.testing.assert_allclose(found["latent_variance"], expected, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("policies", "options", "message"),
+    [
+        (
+            {"none": np.zeros((3, 1))},
+            {},
+            r"`policies\['none'\]` must have shape \(12, 1\) or \(l, 12, 1\), got \(3, 1\)",
+        ),
+        ({"two": np.zeros((2, 12, 2))}, {}, r"`policies\['two'\]` must have shape \(12, 1\)"),
+        ({"hole": np.full((12, 1), np.nan)}, {}, r"`policies\['hole'\]`.*NaN"),
+        ({}, {}, r"`policies` must hold the policy `reference`, got \[\] and None"),
+        ({"zero": np.zeros((12, 1))}, {"reference": "one"}, r"`policies` must hold .*, got \['zero'\] and 'one'"),
+    ],
+)
+def test_policies_that_do_not_fit_are_refused(fit, policies, options, message):
+    with pytest.raises(ValueError, match=message):
+        off_policy_value(fit, policies, **options)
+
+
+def test_policies_need_covariates_and_a_model_of_embeddings():
+    link = CausalLink(RBF(1.0), None, 0.05, "frontdoor", RBF(1.0))
+    data = InterventionData.create(*sample(12))
+    fits = [
+        model.fit(jax.random.key(0), data, np.arange(12.0), inference=QUICK, num_prior_samples=0)
+        for model in (IME(link, 0.1), SamplingEffect(link, 0.1))
+    ]
+    with pytest.raises(ValueError, match="`fit` must have no adjustment or covariates"):
+        off_policy_value(fits[0], {"zero": np.zeros((12, 1))})
+    with pytest.raises(TypeError, match="`fit` must be of IME, .*, got SamplingEffect"):
+        off_policy_value(fits[1], {"zero": np.zeros((12, 1))})
 
 
 @pytest.mark.slow
