@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.features import AbstractFeatureKernel, RandomFourier
-from kpp.foundation.validation import check_type, count
+from kpp.foundation.validation import check_type, count, finite_arrays
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.toolkit import QuasiseparableGP
@@ -42,6 +42,10 @@ class DrawnFunction(eqx.Module):
 
     def __call__(self, x: Points) -> Float[Array, "*batch p"]:
         """Return the values at p points, (p, d), or another batch that the kernel accepts."""
+        return self._values(finite_arrays(x, "x"))
+
+    @eqx.filter_jit
+    def _values(self, x: Points) -> Float[Array, "*batch p"]:
         return self.update.map_draws(
             lambda update, prior, weights: update(x) + prior.finite_features(x) @ weights, self.prior, self.weights
         )
@@ -80,9 +84,7 @@ def sample_function(rng_key: RngKey, posterior: GPPosterior | Fit, *, num_freque
         posterior = posterior.function_posterior(at=np.asarray(chosen)).at_draw((0, 0))
     mean, shape = posterior.mean, posterior.batch_shape
     keys = jax.random.split(jax.random.fold_in(rng_key, 1), math.prod(shape)).reshape(shape)
-    coefficients, prior, weights = mean.map_draws(
-        lambda draw, root, key: _draw(key, draw, root, num_frequencies), posterior.root, keys
-    )
+    coefficients, prior, weights = _draws(mean, posterior.root, keys, num_frequencies)
     return DrawnFunction(RKHSFunction(mean.kernel, mean.points, coefficients, mean.intercept, shape), prior, weights)
 
 
@@ -121,6 +123,12 @@ def components(fit: Fit, x: Any, names: Sequence[str] | None = None) -> xr.Datas
     moments = fit.map_draws(_moments, fit.model.read_points(x, fit.schema))
     dims = ("chain", "draw", "component", "instance")
     return xr.Dataset({name: (dims, values) for name, values in moments.items()}, {"component": found})
+
+
+@eqx.filter_jit
+def _draws(mean: RKHSFunction, root: Array, keys: RngKey, num_frequencies: int) -> tuple[Array, AbstractKernel, Array]:
+    """Draw a function for each draw of the posterior; see `_draw`."""
+    return mean.map_draws(lambda draw, root, key: _draw(key, draw, root, num_frequencies), root, keys)
 
 
 def _draw(key: RngKey, mean: RKHSFunction, root: Array, num_frequencies: int) -> tuple[Array, AbstractKernel, Array]:

@@ -14,7 +14,8 @@ import xarray as xr
 from jaxtyping import Float
 from numpyro import distributions as dist
 
-from kpp.foundation.validation import one_of, refuse_first
+import kpp
+from kpp.foundation.validation import count, one_of, refuse_first
 from kpp.foundation.wording import named
 from kpp.typing import RngKey
 from kpp_models.treatments.treatment import setting_label
@@ -23,6 +24,8 @@ from kpp_models.treatments.treatment import setting_label
 _FEW_ROWS = 10
 # A message lists no more values of a curve than these.
 _FEW_VALUES = 6
+# The default number of rows that stand for the law of the covariates in an explanation.
+_NUM_BACKGROUND = 50
 
 _MEASURES: dict[str, Callable[[xr.DataArray, xr.DataArray], xr.DataArray]] = {
     "difference": lambda a, b: a - b,
@@ -69,11 +72,14 @@ class CausalEffect:
         study: What was estimated, to estimate it again on changed tables; None for an effect of a ready fit.
         scale: Numbers for `with_hidden_confounder`: the mean of the treatment, and the standard deviations of the
             residuals of treatment and outcome; None where it does not apply.
+        function_of_covariates: Draws contrasts as functions of the covariates, for `contrast_function`; None without an
+            adjustment set.
     """
 
     dataset: xr.Dataset
     study: Study | None = None
     scale: tuple[float, float, float] | None = None
+    function_of_covariates: Callable[..., tuple[kpp.DrawFunction, pd.DataFrame]] | None = None
 
     def __repr__(self) -> str:
         """Return the dataset, and what its attributes say of the intervals in full."""
@@ -136,6 +142,60 @@ class CausalEffect:
             )
         return _MEASURES[measure](a, b).rename("contrast")
 
+    def contrast_function(
+        self, rng_key: RngKey, value: Any, reference: Any, *, num_draws: int = 50
+    ) -> tuple[kpp.DrawFunction, pd.DataFrame]:
+        r"""Return draws of a contrast as a function of the covariates, and the covariates of all rows.
+
+        .. math:: \tau(z) = \mathrm{E}[Y \mid do(\text{value}), z] - \mathrm{E}[Y \mid do(\text{reference}), z]
+
+        `kpp.curve`, `kpp.importance` and `kpp.explain` take the function, for any covariates: the curve or surface of
+        the effect, and the columns that make it differ. Each draw of the hyperparameters has the same number of drawn functions.
+
+        Args:
+            rng_key: A JAX random key.
+            value: A value of the treatment, one of ``dataset["treatment"]``.
+            reference: Another one.
+            num_draws: The least number of functions, and the largest one of draws of the hyperparameters.
+
+        Returns:
+            The function of data frames of the covariates, with predictions (chain, draw, p), and the covariates.
+
+        Raises:
+            ValueError: If a value is not there, there are no covariates or several treatments, or the effect is that of
+                policies, of an expression without an adjustment set, or with a hidden confounder.
+        """
+        if self.function_of_covariates is None:
+            raise ValueError(
+                "`contrast_function` needs values of one treatment, an adjustment set that is not empty, and no hidden "
+                "confounder"
+            )
+        places = [self._place(value, "value"), self._place(reference, "reference")]
+        pair = self.dataset["treatment_code"].to_numpy()[places]
+        return self.function_of_covariates(rng_key, pair, count(num_draws, "num_draws"))
+
+    def explain(self, rng_key: RngKey, value: Any, reference: Any, x: Any = None, **options: Any) -> kpp.Explanation:
+        """Explain which covariates make a contrast larger or smaller in a row; see `contrast_function`.
+
+        Args:
+            rng_key: A JAX random key.
+            value: A value of the treatment, one of ``dataset["treatment"]``.
+            reference: Another one.
+            x: The rows to explain, a data frame of the covariates; by default all rows of the table.
+            **options: Options of `kpp.explain`; the `explainer` is by default "kernel-shap", and the `background` holds at
+                most 50 rows of the table, at equal distances.
+
+        Returns:
+            The explanation. Its values have draws, of the hyperparameters and of the function given these.
+
+        Raises:
+            ValueError: As `contrast_function` and `kpp.explain`.
+        """
+        function, rows = self.contrast_function(rng_key, value, reference)
+        some = rows.iloc[:: -(-len(rows) // _NUM_BACKGROUND)]
+        options = {"explainer": "kernel-shap", "background": some, **options}
+        return kpp.explain(function, rows if x is None else x, **options)
+
     def summary(self, probability: float = 0.9) -> pd.DataFrame:
         """Return mean, standard deviation, interval of equal tails and effective rows for each value of the treatment.
 
@@ -197,7 +257,7 @@ class CausalEffect:
                 changed[name] = changed[name] + shift
         if "average_derivative" in changed:
             changed["average_derivative"] = self.average_derivative + slope
-        return dataclasses.replace(self, dataset=changed)
+        return dataclasses.replace(self, dataset=changed, function_of_covariates=None)
 
     def refute(self, rng_key: RngKey, how: str) -> CausalEffect:
         """Estimate the effect again on a changed table, to see whether the answer changes as it must.

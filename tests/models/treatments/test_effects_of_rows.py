@@ -46,21 +46,81 @@ def kernel(first, second):
     return 4.0 * np.exp(-0.5 * (((first[:, None] - second[None]) / SCALES) ** 2).sum(-1))
 
 
-def test_effects_of_rows_have_the_joint_law_of_the_posterior(effect):
-    """2000 draws: means have standard errors of 2.2 % of the largest sd, and covariances of 3.2 % of its square."""
-    data, z = TABLE[["t", "z"]].to_numpy(), Z[OLDER]
+def contrast_law(z):
+    """The mean and the covariance of f(1, z) - f(0, z) by dense matrices."""
+    data = TABLE[["t", "z"]].to_numpy()
     one, zero = (np.column_stack([np.full(len(z), value), z]) for value in (1.0, 0.0))
     cross = kernel(one, data) - kernel(zero, data)
     prior = kernel(one, one) - kernel(one, zero) - kernel(zero, one) + kernel(zero, zero)
     gram = kernel(data, data) + NOISE * np.eye(len(data))
-    mean = cross @ np.linalg.solve(gram, TABLE["y"])
-    covariance = prior - cross @ np.linalg.solve(gram, cross.T)
+    return cross @ np.linalg.solve(gram, TABLE["y"]), prior - cross @ np.linalg.solve(gram, cross.T)
+
+
+def test_effects_of_rows_have_the_joint_law_of_the_posterior(effect):
+    """2000 draws: means have standard errors of 2.2 % of the largest sd, and covariances of 3.2 % of its square."""
+    mean, covariance = contrast_law(Z[OLDER])
     contrast = effect.contrast(1.0, 0.0, by_row=True)
     assert contrast.dims == ("chain", "draw", "row")
     assert contrast["row"].to_numpy().tolist() == np.flatnonzero(OLDER).tolist()
     draws = contrast.to_numpy()[0]
     np.testing.assert_allclose(draws.mean(0), mean, atol=4 * 0.022 * np.sqrt(covariance.max()))
     np.testing.assert_allclose(np.cov(draws.T), covariance, atol=4 * 0.032 * covariance.max())
+
+
+def test_the_contrast_as_a_function_has_the_law_of_the_posterior_at_new_rows(effect):
+    """400 draws: means have standard errors of 5 % of the largest sd, and covariances of 7 % of its square."""
+    function, rows = effect.contrast_function(KEY, 1.0, 0.0, num_draws=400)
+    pd.testing.assert_frame_equal(rows, TABLE[["z"]])
+    z = np.linspace(-1.5, 1.5, 6)
+    draws = function(z[:, None])[0]
+    mean, covariance = contrast_law(z)
+    np.testing.assert_allclose(draws.mean(0), mean, atol=4 * 0.05 * np.sqrt(covariance.max()))
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=4 * 0.07 * covariance.max())
+    again = kpp.DrawFunction(function, table=rows)(z[:, None])  # data frames, as explainers pass them
+    np.testing.assert_array_equal(again[0], draws)
+
+
+def test_an_explanation_of_a_contrast_sums_to_it(effect):
+    # With one covariate its Shapley value is the whole difference from the mean of the background.
+    rows = TABLE[["z"]].iloc[:3]
+    explanation = effect.explain(KEY, 1.0, 0.0, rows, progress=False)
+    function = effect.contrast_function(KEY, 1.0, 0.0)[0]
+    expected = function(rows.to_numpy()) - function(TABLE[["z"]].to_numpy()).mean(axis=2, keepdims=True)
+    np.testing.assert_allclose(explanation.values[..., 0], expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly_variants("True")
+@pytest.mark.parametrize("is_label", [False, True])
+def test_the_contrast_as_a_function_is_that_of_the_rows(is_label):
+    """Both have the same means, with standard errors of their sd divided by the root of 250 (see the draws below)."""
+    town = np.where(RNG.uniform(size=40) < 0.5, "north", "south")
+    y = TABLE["y"] * 10 + 3 * (town == "north")
+    table = TABLE.assign(town=town, y=y > y.median() if is_label else y)
+    graph = CausalDAG([("z", "t"), ("z", "y"), ("town", "t"), ("town", "y"), ("t", "y")])
+    with warnings.catch_warnings(action="ignore"):  # few rows
+        inference = kpp.Laplace(num_samples=50, progress=False)
+        effect = causal_effect(KEY, table, graph, **NAMES, by_row=True, inference=inference, num_draws=250)
+    of_rows = effect.contrast(1.0, 0.0, by_row=True).stack(sample=("chain", "draw"))
+    function, rows = effect.contrast_function(KEY, 1.0, 0.0, num_draws=250)
+    explained = effect.explain(KEY, 1.0, 0.0, rows[:2], progress=False)
+    assert rows["town"].tolist() == table["town"].tolist()
+    found = function(function.schema.read(rows, "x")).reshape(-1, 40)
+    assert len(found) == 250
+    sd = of_rows.std("sample").to_numpy()
+    np.testing.assert_allclose(found.mean(0), of_rows.mean("sample"), atol=5 * np.max(sd) * np.sqrt(2 / 250))
+    np.testing.assert_allclose(found.std(0), sd, rtol=0.35)
+    assert explained.values["feature"].values.tolist() == ["z", "town"]
+
+
+def test_what_is_no_function_of_covariates_is_refused(effect):
+    with pytest.raises(ValueError, match="`value` must be a treatment of the curve, got 7.0"):
+        effect.contrast_function(KEY, 7.0, 0.0)
+    with pytest.raises(ValueError, match="`num_draws` must be"):
+        effect.contrast_function(KEY, 1.0, 0.0, num_draws=0)
+    shares = {"share_of_treatment": dist.Beta(2.0, 20.0), "share_of_outcome": dist.Beta(2.0, 20.0)}
+    with pytest.raises(ValueError, match="`contrast_function` needs values of one treatment, .* no hidden confounder"):
+        effect.with_hidden_confounder(KEY, **shares).explain(KEY, 1.0, 0.0)
 
 
 def test_shifts_and_units_of_the_outcome_hold_for_rows_too(effect):

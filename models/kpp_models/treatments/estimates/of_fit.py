@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import Float
 
 from kpp.causal import CausalError
+from kpp.explanations import DrawFunction
 from kpp.foundation.wording import named
 from kpp.inference import Fit
 from kpp.typing import RngKey
+from kpp_models.tables.queries import sample_function
+from kpp_models.treatments.averaging.responses import mean_response
 from kpp_models.treatments.effect import CausalEffect, curve_dataset
 from kpp_models.treatments.options import NUM_DRAWS, EffectOptions
 from kpp_models.treatments.overlap import Assignment
@@ -32,6 +38,8 @@ _UNCERTAINTY = {
 }
 # A policy is warned about if fewer rows than this share get treatments that are common among similar rows.
 _MOST_ROWS = 0.9
+# Means and covariances of drawn functions are exact for any number of frequencies, and the time grows with it.
+_NUM_FREQUENCIES = 100
 _BY_INDUCING = (
     ", by inducing points; `variance_parts` has the variance of what these leave out, which the intervals contain"
 )
@@ -74,7 +82,8 @@ def effect_of_fit(
     if by_inducing := regression.is_by_inducing:
         options.check_by_inducing(column.name)
     if options.policies is not None:
-        plan = options.read_policies(column, _rows(question, column, found))
+        _check_policies(question, column)
+        plan = options.read_policies(column, _rows(column, found))
         values, labels = plan.expect(plan.values)[:, mask].mean(axis=1), plan.names
         count = plan.expect(column.assignment().is_common(plan.values))[:, mask].sum(axis=1)
         shares = [f"{share:.0%} under {name!r}" for name, share in zip(labels, count / mask.sum(), strict=True)]
@@ -118,14 +127,64 @@ def effect_of_fit(
     if options.derivative:
         dataset["average_derivative"] = ("chain", "draw"), regression.slopes(slope_key, weights)
     linear = len(column.levels) <= 2 and np.ndim(column.index) == 0 and regression.mean_is_latent
-    return CausalEffect(dataset, scale=_scale(fit, column, column.assignment()) if linear else None)
+    no_function = options.policies is not None or np.ndim(column.index) or not column.covariates
+    return CausalEffect(
+        dataset,
+        scale=_scale(fit, column, column.assignment()) if linear else None,
+        function_of_covariates=None if no_function else functools.partial(_contrast_function, fit, column, found),
+    )
 
 
-def _rows(question: EffectQuestion, column: TreatmentColumn, found: OutcomeFit | None) -> pd.DataFrame:
-    """Return the rows of a fit as a policy reads them; raise CausalError if the treatment changes a covariate."""
+def _contrast_function(
+    fit: Fit,
+    column: TreatmentColumn,
+    found: OutcomeFit | None,
+    rng_key: RngKey,
+    codes: Float[np.ndarray, " 2"],
+    num_draws: int,
+) -> tuple[DrawFunction, pd.DataFrame]:
+    """Draw functions of the covariates, the contrasts of two treatments; return them with the covariates of all rows.
+
+    The treatments are numbers or codes.
+    """
+    regression = EffectRegression.of_fit(fit.thin(num_draws)[0], column)
+    keys = jax.random.split(rng_key, -(-num_draws // math.prod(regression.posterior.batch_shape)))
+    functions = [sample_function(key, regression.posterior, num_frequencies=_NUM_FREQUENCIES) for key in keys]
+    schema = column.schema.select(column.covariates)
+    arrays, static = eqx.partition(regression.likelihood, eqx.is_array)
+    center, scale, width = np.zeros(1), np.ones(1), 1.0
+    if found is not None:
+        center, scale = (np.delete(part, column.index) for part in (found.scales.center, found.scales.scale))
+        width = found.width
+
+    def respond(latent: jax.Array) -> jax.Array:
+        if regression.mean_is_latent:
+            return latent
+        of_draw = jax.vmap(jax.vmap(lambda law, f: mean_response(eqx.combine(law, static), f)))
+        return of_draw(arrays, latent)
+
+    def response(points: np.ndarray, treatment: float) -> np.ndarray:
+        rows = jnp.asarray(np.insert(points, column.index, treatment, axis=1))
+        return np.concatenate([respond(drawn(rows)) for drawn in functions], axis=1)
+
+    def contrast(frame: pd.DataFrame) -> np.ndarray:
+        points = (np.asarray(schema.read(frame, "x")) - center) / scale
+        first, second = column.scaled(codes)
+        return width * (response(points, first) - response(points, second))
+
+    covariates = _rows(column, found)[column.covariates]
+    return DrawFunction(contrast, table=covariates), covariates
+
+
+def _check_policies(question: EffectQuestion, column: TreatmentColumn) -> None:
+    """Raise CausalError if the treatment changes a covariate, which policies read."""
     changed = question.graph.descendants(question.treatment) & {*column.covariates}
     if changed:
         raise CausalError(f"`policies` need covariates that the treatment does not change, unlike {named(changed)}")
+
+
+def _rows(column: TreatmentColumn, found: OutcomeFit | None) -> pd.DataFrame:
+    """Return treatment and covariates of the rows of a fit in the units of the table."""
     if found is not None:
         return found.features
     return pd.DataFrame(column.schema.decode(column.rows)).astype(dict.fromkeys(column.schema.booleans, bool))
