@@ -128,6 +128,7 @@ def conditioned(kind):
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:2]]
 
 
+@pytest.mark.nightly_variants("none")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*SLOW, "frontdoor"])
 def test_is_the_conditioned_process(kind):

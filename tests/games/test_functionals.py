@@ -70,6 +70,7 @@ def test_values_add_up_to_the_prediction_less_the_base(posterior):
     np.testing.assert_allclose(law.covariance[0], 0.0, atol=1e-12)
 
 
+@pytest.mark.nightly_variants("observational")
 @pytest.mark.slow_variants("observational")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_laws_of_functionals(name, posterior):
