@@ -106,6 +106,7 @@ def test_errors_of_draws_of_the_function_and_outputs():
     np.testing.assert_allclose(np.moveaxis(np.asarray(found_outputs), -1, 0), found[0], rtol=1e-9)
 
 
+@pytest.mark.nightly_variants("active")
 @pytest.mark.parametrize("method", ["permutation", "active"])
 def test_errors_of_sampled_coalitions_are_added(method):
     """A budget below all coalitions: the errors of both kinds are independent."""

@@ -33,6 +33,7 @@ def posterior():
     return kpp.GPPosterior(kpp.RKHSFunction(KERNEL, POINTS, jnp.arange(5.0), 0.3), root)
 
 
+@pytest.mark.nightly_variants("observational")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_law_of_shapley_values(name, posterior):
     game = GAMES[name]
