@@ -176,7 +176,7 @@ def test_pair_gp_has_the_mode_of_gpgp(simulation):
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_naive_concatenation_has_two_values_per_feature(concatenation, tmp_path):
     table = concatenation.main.callback(1, 3, True, tmp_path)["sizes"]
     assert (table["distance"] > 0).all() and (table["distance"] <= table["left"] + table["right"] + 1e-12).all()

@@ -75,7 +75,9 @@ CASES = {
 
 
 @pytest.mark.nightly_variants(
-    "a sum of terms and a kernel of its own-imputed", "a sum of terms and a kernel of its own-embedded"
+    "factors of both signs-imputed",
+    "a sum of terms and a kernel of its own-imputed",
+    "a sum of terms and a kernel of its own-embedded",
 )
 @pytest.mark.slow_variants(
     "a sum of terms and a kernel of its own-imputed",
@@ -147,7 +149,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.nightly_variants("raw", "another kernel")
+@pytest.mark.nightly_variants("embedded", "raw", "another kernel")
 @pytest.mark.slow_variants("raw", "embedded", "another kernel")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_with_the_whole_background_as_landmarks_the_game_is_exact(name):

@@ -136,7 +136,7 @@ def gram(kernel, x):
 CASES = [(name, "gaussian") for name in KERNELS] + [("nystrom", name) for name in LIKELIHOODS if name != "gaussian"]
 
 
-@pytest.mark.nightly_variants("nystrom-probit", "scaled-gaussian")
+@pytest.mark.nightly_variants("sum-gaussian", "nystrom-probit", "scaled-gaussian")
 @pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "likelihood"), CASES, ids=["-".join(case) for case in CASES])
 def test_the_posterior_is_that_of_the_matrix(kernel, likelihood):
@@ -155,7 +155,7 @@ PAIRED = {
 }
 
 
-@pytest.mark.nightly_variants("skew-symmetrized", "generalized")
+@pytest.mark.nightly_variants("contextual", "skew-symmetrized", "generalized")
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PAIRED)
 def test_preferences_by_features_are_those_by_the_matrix(case):

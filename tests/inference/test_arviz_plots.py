@@ -73,6 +73,7 @@ def fitted(name, number):
 
 
 @pytest.mark.nightly_variants(
+    "GPRegression-0",
     "GeneralizedGP-0",
     "BaggGP-0",
     "ColliderRegression-0",

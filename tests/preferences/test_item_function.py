@@ -51,6 +51,7 @@ def brute_force(kernel, x):
     return values
 
 
+@pytest.mark.nightly_variants("finite rank")
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_it_is_the_function_of_the_pairs(kernel):

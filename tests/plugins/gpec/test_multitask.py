@@ -72,7 +72,7 @@ def test_without_noise_features_say_nothing_of_each_other(data):
     assert (law.variance >= law.noiseless_variance).all() and (exact.variance >= 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_with_all_points_as_inducing_points_the_process_is_the_exact_one(data):
     x, values, noise, new = data
     exact = condition(RBF(1.0), x, values, noise, VARIANCE, CORRELATIONS)

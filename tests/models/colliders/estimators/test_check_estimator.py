@@ -39,7 +39,7 @@ def test_estimators_pass_the_checks_of_scikit_learn(name):
 
 
 @pytest.mark.nightly_variants(
-    "tested regressor", "tested classifier", "default classifier", "default quantile regressor"
+    "default regressor", "tested regressor", "tested classifier", "default classifier", "default quantile regressor"
 )
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
