@@ -52,7 +52,7 @@ test: $(STAMP)  ## the test suite, without the tests marked slow
 test-slow: $(STAMP)  ## the tests marked slow, without those marked nightly
 	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'slow and not nightly and not browser' || [ $$? -eq 5 ]  # 5: there is none
 
-test-nightly: $(STAMP)  ## the tests marked nightly (an hour)
+test-nightly: $(STAMP)  ## the tests marked nightly (more than an hour)
 	@$(QUICK_COMPILER) $(TEST) $(if $(CHECK_TYPES),$(TYPE_CHECKS)) --dist worksteal -m 'nightly'
 
 $(DOCS_STAMP): $(STAMP)

@@ -68,6 +68,9 @@ def test_the_example_of_a_docstring_prints_what_it_says(name: str, before: dict[
     run(inspect.getdoc(thing(name)), before, name)
 
 
+@pytest.mark.nightly_variants(
+    "kpp.preferences: slow: Five items, of which the larger wins", "slow: slow: Inference with priors"
+)
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_examples_of_a_group_print_what_they_say(group):
     names = run(group.setup, {}, group.title)

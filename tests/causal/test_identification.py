@@ -254,7 +254,7 @@ def test_the_law_determines_what_is_identified_on_all_graphs_with_three_nodes():
     assert tuple(map(sum, zip(*counts, strict=True))) == (904, 248)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_law_determines_what_is_identified_on_graphs_with_four_nodes():
     # Hidden causes of two values can sometimes be read off the law; of four values they cannot be in these graphs.
     rng = np.random.default_rng(1)
@@ -277,7 +277,7 @@ def test_estimands_equal_the_mutilated_model_on_all_graphs_with_three_nodes():
     assert tuple(map(sum, zip(*counts, strict=True))) == (904, 248)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_estimands_equal_the_mutilated_model_on_graphs_with_four_nodes():
     rng = np.random.default_rng(4)
     counts = [compare_with_truth(rng, spec, 1) for spec in oracle.all_graphs("ABCD") if rng.random() < 0.1]

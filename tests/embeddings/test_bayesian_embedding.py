@@ -153,6 +153,7 @@ def test_policies_that_do_not_fit_are_refused(kind, query, message):
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:2]]
 
 
+@pytest.mark.nightly_variants("none")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*SLOW, "frontdoor"])
 def test_is_the_conditioned_process(kind):

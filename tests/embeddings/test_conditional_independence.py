@@ -212,7 +212,7 @@ def confounded(effect, columns=1, spread=0.5):
     return draw
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_effect_without_covariance_is_found():
     """40 sets: standard deviation 0.08. The levels are measured by `examples.coverage` and `examples.benchmarks`."""
     assert np.mean(p_values(confounded(lambda e: 5 * e**2), 40) <= 0.05) >= 0.5

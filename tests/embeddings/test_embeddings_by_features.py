@@ -41,7 +41,7 @@ def of_bags(kernel, input_kernel):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_landmarks_at_all_points_change_nothing():
     exact = of_bags(KERNEL, INPUT_KERNEL)
     by_features = of_bags(Nystrom(KERNEL, X), Nystrom(INPUT_KERNEL, exact.inputs))

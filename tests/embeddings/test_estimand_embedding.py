@@ -189,7 +189,7 @@ def test_random_effects_equal_their_estimands():
     assert counts["fraction"] >= 5 and counts["sum"] >= 5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_levels_may_be_several():
     counts = compare_exactly(2, 7, "abcd", sizes=(2, 3))
     assert counts["fraction"] >= 3 and counts["sum"] >= 3

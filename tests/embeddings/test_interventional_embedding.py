@@ -192,7 +192,7 @@ def sample(n, seed):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_effects_are_near_and_valid_sets_agree():
     """In 800 rows, for the mean error of three samples; for confounded ones no sample is large enough."""
     query = np.linspace(-1.0, 1.0, 5)[:, None]

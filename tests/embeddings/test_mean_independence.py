@@ -186,7 +186,7 @@ def confounded(rng, n, effect):
     return np.sin(2 * z) + effect(x, z) + 0.5 * other, x[:, None], z[:, None]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_effect_that_changes_sign_is_found_given_its_confounder():
     """The page of measured intervals has the levels."""
     rng = np.random.default_rng(4)

@@ -222,6 +222,7 @@ def projected_fits(sample, lengthscales, ridge, x):
     }
 
 
+@pytest.mark.nightly_variants("9")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_unlabelled", [0, 9])
 def test_kernel_methods_are_those_of_the_formulas(methods, num_unlabelled):
@@ -261,6 +262,7 @@ def test_hyperparameters_are_tuned_on_other_data(tuned):
     assert errors.shape == (2, 9) and (errors[["RF", "P-RF", "KRR", "P-KRR", "H_P-KRR"]] < 1.0).all(axis=None)
 
 
+@pytest.mark.nightly_variants("True")
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [False, True])
 def test_the_aerosol_experiment_runs_to_its_tables_and_figures(aerosol, tmp_path, given):

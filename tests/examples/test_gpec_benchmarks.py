@@ -58,7 +58,7 @@ def test_the_summary_has_means_errors_and_shares(ranking):
     assert found[("above", "share")] == pytest.approx(2 / 3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_uncertainty_ranks_changes_above_naive(ranking, tmp_path):
     table = ranking.main(["--quick", "--output", str(tmp_path)])
     means = table.groupby("method")["correlation"].mean()

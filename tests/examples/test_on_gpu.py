@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_both_ways_to_the_evidence_agree_and_shapley_values_add_up(load_script):
     """The log determinant by 8 random vectors has an error of some hundredths per row of 200."""
     for name in ("iterative_gp", "svgp"):

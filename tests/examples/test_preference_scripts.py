@@ -158,7 +158,7 @@ def test_explanations_are_summarised(shap):
     assert rows[0]["correlation"] == pytest.approx(1.0) and np.isnan(rows[1]["correlation"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pair_gp_has_the_mode_of_gpgp(simulation):
     """Mirrored labels leave of k(x, u) k(x', u') only what is skew; Newton's method stops at 1e-8 or so."""
     from kpp.kernels import RBF
@@ -176,14 +176,18 @@ def test_pair_gp_has_the_mode_of_gpgp(simulation):
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_naive_concatenation_has_two_values_per_feature(concatenation, tmp_path):
     table = concatenation.main.callback(1, 3, True, tmp_path)["sizes"]
     assert (table["distance"] > 0).all() and (table["distance"] <= table["left"] + table["right"] + 1e-12).all()
     assert (tmp_path / "pref_shap_concatenation.png").exists()
 
 
-@pytest.mark.nightly_variants("shap-words3-pref_shap_synthetic.csv-86")
+@pytest.mark.nightly_variants(
+    "simulation-words0-gpgp_simulation.csv-30",
+    "real-words2-preferences_real.csv-10",
+    "shap-words3-pref_shap_synthetic.csv-86",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words", "table", "rows"),

@@ -13,7 +13,7 @@ def script(load_script):
     return load_script("reproduce/rkhs_shap_runtime.py")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_method_is_measured(script, tmp_path):
     table = script.main(["--quick", "--instances", "5", "--output", str(tmp_path)])
     assert (table.to_numpy() > 0).all()

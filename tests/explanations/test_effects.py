@@ -42,7 +42,7 @@ def test_effects_have_names_and_add_up_in_each_draw(fit):
     assert explained.mean().effects.dims == ("instance", "feature", "effect")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_draws_have_the_law_of_the_parts(fit):
     explained = kpp.explain(fit, FRAME[:3], rng_key=jax.random.key(0), **OPTIONS)
     game = Causal(ROWS, "dag { a -> b }", feature_names=("a", "b"))

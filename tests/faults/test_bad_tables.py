@@ -23,6 +23,7 @@ def write(path):
     TABLE.to_parquet(path) if path.suffix == ".parquet" else TABLE.to_csv(path, index=False)
 
 
+@pytest.mark.nightly_variants(".parquet-3", ".csv-3")
 @pytest.mark.parametrize("step", [17, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("ending", [".csv", ".parquet", *OPEN])
 def test_a_damaged_table_gives_an_error_or_another_table(ending, step, tmp_path):

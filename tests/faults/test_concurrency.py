@@ -103,7 +103,7 @@ def test_fits_in_threads_give_the_numbers_of_fits_one_after_the_other(pool):
         xr.testing.assert_identical(found, fit_and_predict(number))
 
 
-@pytest.mark.nightly_variants("SVI")
+@pytest.mark.nightly_variants("Laplace", "SVI")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INFERENCES)
 def test_fits_by_every_inference_can_be_made_in_threads(name):

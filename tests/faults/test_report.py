@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly  # tests/browser makes the same report, and finds nothing of this in its page
 
 
 class Text(HTMLParser):

@@ -75,6 +75,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.nightly_variants("nested")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_unfolding_keeps_values_and_leaves_the_landmarks(name, tolerance):

@@ -72,6 +72,7 @@ def posterior():
     return kpp.GPPosterior(kpp.RKHSFunction(KERNEL, POINTS, jnp.arange(6.0), 0.3), root)
 
 
+@pytest.mark.nightly_variants("stack", "one derivative")
 @pytest.mark.parametrize("name", FUNCTIONALS)
 def test_the_laws_of_functionals(name, posterior):
     check_functional(FUNCTIONALS[name], posterior.mean)

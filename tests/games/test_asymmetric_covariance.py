@@ -75,6 +75,7 @@ def dense_covariance(game, posterior, x, pairs=((0, 2),)):
     return (loads @ covariance @ loads.T).reshape(len(x), 3, len(x), 3).swapaxes(1, 2)
 
 
+@pytest.mark.nightly_variants("conditional", "causal")
 @pytest.mark.slow_variants("conditional", "causal")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_definition(name):

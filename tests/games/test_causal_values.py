@@ -274,7 +274,7 @@ def test_a_long_chain_of_players_needs_few_coalitions():
         asymmetric_shapley_values(Interventional(rows), lambda x: x.sum(axis=1), rows[:1], [])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_gaussian_process_is_explained_with_its_uncertainty():
     frame = pd.DataFrame(X[:30], columns=["a", "b", "c"])
     precision = np.linalg.inv(rbf(X[:30], X[:30]) + 0.1 * np.eye(30))

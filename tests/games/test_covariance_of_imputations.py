@@ -63,6 +63,7 @@ def test_reference_numbers(vectors):
     np.testing.assert_allclose(shapley_covariance(game, law, x)[0], v["out_obs_cov"], **TOLERANCE)
 
 
+@pytest.mark.nightly_variants("embedded-groups1")
 @pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "groups"), [("imputed", None), ("embedded", {"pair": [0, 2]})])
 def test_functions_with_random_coefficients(estimator, groups):
@@ -75,6 +76,7 @@ def test_functions_with_random_coefficients(estimator, groups):
     np.testing.assert_allclose(found, np.einsum("pgn,qhn->pqgh", first, second), atol=1e-12)
 
 
+@pytest.mark.nightly_variants("within")
 @pytest.mark.slow
 @pytest.mark.parametrize("across", [pytest.param(False, marks=pytest.mark.slow), True], ids=["within", "across"])
 def test_features_of_nystrom_are_explained(across):
@@ -99,6 +101,7 @@ def test_weights_are_those_of_the_function_that_is_explained():
     np.testing.assert_allclose(shapley_covariance(game, law, x), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.nightly_variants("2", "5", "6")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_features", [1, 2, 4, 5, 6])
 def test_enumeration_agrees_with_quadrature(num_features):
@@ -109,6 +112,7 @@ def test_enumeration_agrees_with_quadrature(num_features):
     np.testing.assert_allclose(found, shapley_covariance(Enumerated(background), law, x, x), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.nightly_variants("interventional")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "game", [Interventional, lambda z: Observational(z, 0.1)], ids=["interventional", "observational"]

@@ -56,7 +56,7 @@ def test_errors_are_the_spread_over_a_few_seeds():
     assert 0.7 < np.sqrt(np.mean(ratios(GAMES["causal"], 20) ** 2)) < 1.4
 
 
-@pytest.mark.nightly_variants("embedding")
+@pytest.mark.nightly_variants("causal by a copula", "copula", "embedding")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["causal by a copula", "causal, two samples per point", "copula", "embedding"])
 def test_errors_are_the_spread_over_many_seeds(name):
@@ -92,7 +92,7 @@ def test_errors_of_a_feature_without_effects_come_from_its_own_samples():
     np.testing.assert_allclose(estimate.standard_errors, known, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_errors_of_draws_of_the_function_and_outputs():
     coefficients = RNG.normal(size=(1, 2, 10))
     kernel = RBF(jnp.ones(3))
@@ -106,6 +106,7 @@ def test_errors_of_draws_of_the_function_and_outputs():
     np.testing.assert_allclose(np.moveaxis(np.asarray(found_outputs), -1, 0), found[0], rtol=1e-9)
 
 
+@pytest.mark.nightly_variants("active")
 @pytest.mark.parametrize("method", ["permutation", "active"])
 def test_errors_of_sampled_coalitions_are_added(method):
     """A budget below all coalitions: the errors of both kinds are independent."""

@@ -33,6 +33,7 @@ def posterior():
     return kpp.GPPosterior(kpp.RKHSFunction(KERNEL, POINTS, jnp.arange(5.0), 0.3), root)
 
 
+@pytest.mark.nightly_variants("observational")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_law_of_shapley_values(name, posterior):
     game = GAMES[name]
@@ -70,6 +71,7 @@ def test_values_add_up_to_the_prediction_less_the_base(posterior):
     np.testing.assert_allclose(law.covariance[0], 0.0, atol=1e-12)
 
 
+@pytest.mark.nightly_variants("observational")
 @pytest.mark.slow_variants("observational")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_laws_of_functionals(name, posterior):

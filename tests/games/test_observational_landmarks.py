@@ -74,6 +74,11 @@ CASES = {
 }
 
 
+@pytest.mark.nightly_variants(
+    "factors of both signs-imputed",
+    "a sum of terms and a kernel of its own-imputed",
+    "a sum of terms and a kernel of its own-embedded",
+)
 @pytest.mark.slow_variants(
     "a sum of terms and a kernel of its own-imputed",
     "a sum of terms and a kernel of its own-embedded",
@@ -124,6 +129,7 @@ def test_any_function_is_valued(estimator):
     np.testing.assert_allclose(game(f, X, COALITIONS), expected, **TOLERANCE)
 
 
+@pytest.mark.nightly_variants("1-29", "2097152-25")
 @pytest.mark.slow
 @pytest.mark.parametrize(("entries", "num_rows"), [(1, 29), (2**6, 26), (2**21, 25)])
 def test_blocks_of_the_background_change_nothing(monkeypatch, entries, num_rows):
@@ -143,6 +149,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.nightly_variants("embedded", "raw", "another kernel")
 @pytest.mark.slow_variants("raw", "embedded", "another kernel")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_with_the_whole_background_as_landmarks_the_game_is_exact(name):
@@ -277,7 +284,7 @@ def test_an_exact_game_has_no_error_to_tell():
         landmark_error(Interventional(BACKGROUND), function, X)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_values_converge_to_the_conditional_expectations():
     """For Gaussian features they have a closed form. Four times as many rows should divide the error by about 1.5."""
     rng = np.random.default_rng(0)

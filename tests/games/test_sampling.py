@@ -237,6 +237,7 @@ def test_bad_input_is_refused(call, error, message):
         call()
 
 
+@pytest.mark.nightly_variants("600-permutation")
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["least-squares", "permutation"])
 @pytest.mark.parametrize("budget", [150, 600])
@@ -258,7 +259,7 @@ def test_intervals_cover_the_truth(method, budget):
     assert (0.92 if (method, budget) != ("permutation", 150) else 0.75) < coverage < 0.98
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kernels_that_are_no_products(tolerance):
     """Matern on 8 features: sampled values within their errors of the enumerated ones."""
     rng = np.random.default_rng(0)

@@ -173,7 +173,7 @@ def zero(x):
     return np.zeros(len(x))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_drawn_coalitions_have_honest_standard_errors():
     """12 players, 60 coalitions: 95 % intervals over 60 keys hold the mean over all coalitions, which is known."""
     game, x = Additive(np.random.default_rng(4).normal(size=12)), np.zeros((2, 12))

@@ -77,6 +77,7 @@ def test_the_system_is_the_whitened_matrix_and_its_eigenvalues_have_the_bounds()
     assert eigenvalues[-1] < bound
 
 
+@pytest.mark.nightly_variants("100")
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [1, 100])  # 100: all rows
 def test_with_all_directions_it_is_the_dense_evidence_with_its_derivatives(rank):
@@ -117,7 +118,7 @@ def test_the_settings_determine_the_random_vectors():
     assert (landmarks[:, None] == np.asarray(X)[None]).all(axis=2).any(axis=1).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_estimates_with_random_vectors_are_unbiased():
     """400 groups of 2 vectors; the means of value and gradient are within 4 standard errors of the dense ones."""
     probes = jnp.asarray(RNG.choice([-1.0, 1.0], size=(400, N, 2)))

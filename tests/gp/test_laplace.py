@@ -105,6 +105,7 @@ def test_variances_are_right_however_little_an_observation_says(problem, varianc
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12 * variance)
 
 
+@pytest.mark.nightly_variants("probit")
 @pytest.mark.slow
 @pytest.mark.parametrize("link", LINKS)
 def test_gradient_of_the_evidence_follows_the_mode(problem, link, derivative):
@@ -119,6 +120,7 @@ def test_gradient_of_the_evidence_follows_the_mode(problem, link, derivative):
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
+@pytest.mark.nightly_variants("probit")
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_second_derivatives_of_the_evidence(problem, link, derivative):

@@ -249,7 +249,7 @@ def test_draws_have_the_mean(name, found):
     assert np.all(CASES[name][0].support(jnp.asarray(draws[0])))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_variances_of_draws_are_known():
     key, n = jax.random.key(1), 200_000
     scale = jnp.full(n, 0.5)  # of one latent value, seen n times

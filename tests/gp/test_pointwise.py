@@ -48,6 +48,7 @@ class ReplicatesOnes(Counting):
         return {"y": jnp.ones(len(data["y"]))}
 
 
+@pytest.mark.nightly_variants("laplace")
 @pytest.mark.slow_variants("laplace")
 @pytest.mark.parametrize(
     ("model", "y"), [(GPRegression(RBF(1.2), 0.1), Y), (GPClassification(RBF(1.2)), LABELS)], ids=["exact", "laplace"]

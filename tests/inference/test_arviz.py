@@ -29,6 +29,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.nightly_variants("svi_fit")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nuts_fit", "map_fit", "laplace_fit", "svi_fit"])
 def test_all_groups_are_there_and_every_axis_has_a_name(name, request):

@@ -72,6 +72,22 @@ def fitted(name, number):
     return model.fit(jax.random.key(0), x, y, inference=PriorDraws(), num_prior_samples=0)
 
 
+@pytest.mark.nightly_variants(
+    "GPRegression-0",
+    "GeneralizedGP-0",
+    "BaggGP-0",
+    "ColliderRegression-0",
+    "PreferenceGP-0",
+    "PreferenceGP-1",
+    "PGP-0",
+    "GeneralizedGP-2",
+    "MultiLatentGP-1",
+    "GPClassification-0",
+    "BayesIME-0",
+    "GPRegression-3",
+    "VBagg-0",
+    "CentroidGP-0",
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of ArviZ, on few draws and on binary observations
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_arviz_summarizes_compares_and_plots(name, number):

@@ -31,6 +31,7 @@ MAP = kpp.MAP(num_restarts=1, progress=False)
 LAPLACE = kpp.Laplace(num_samples=4, num_restarts=0, progress=False)
 
 
+@pytest.mark.nightly_variants("regression-inference2")
 @pytest.mark.parametrize(
     ("model", "inference"),
     [(linear, LAPLACE), *(pytest.param(regression, inference, marks=pytest.mark.slow) for inference in (MAP, LAPLACE))],

@@ -114,7 +114,7 @@ def test_indicators_are_a_group_of_their_own(laplace_fit, tmp_path):
     assert laplace_fit.sample(jax.random.key(1), 7).draws["z"].shape == (1, 7, 6)
 
 
-@pytest.mark.nightly_variants("NUTS")
+@pytest.mark.nightly_variants("SVI", "NUTS")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "inference",

@@ -47,7 +47,7 @@ def normal():
     return run("multivariate_normal")
 
 
-@pytest.mark.nightly_variants("iaf_normal", "guide2")
+@pytest.mark.nightly_variants("bnaf_normal", "iaf_normal", "guide2")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "guide", ["iaf_normal", "bnaf_normal", functools.partial(autoguide.AutoBNAFNormal, hidden_factors=[12, 12])]

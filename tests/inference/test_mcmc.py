@@ -10,7 +10,6 @@ import pytest
 from numpyro.diagnostics import effective_sample_size
 
 import kpp
-from kpp.testing import check_inference
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -30,6 +29,7 @@ def assert_mean(series, expected):
     assert (np.abs(series.mean(0) - expected) < 4 * error).all()
 
 
+@pytest.mark.nightly_variants("aies")
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["aies", "ess", "barker", numpyro.infer.ESS])
 def test_moments_are_those_of_the_posterior(sampler):
@@ -45,12 +45,6 @@ def test_moments_are_those_of_the_posterior(sampler):
         0.0, 1.0
     ).log_prob(draws).sum(-1)
     np.testing.assert_allclose(posterior.sample_stats["lp"], log_density, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_the_laws_of_inferences_hold():
-    for inference, model, data in kpp.MCMC.examples(jax.random.key(0)):
-        check_inference(inference, model, data)
 
 
 def test_unknown_names_are_refused():

@@ -62,6 +62,7 @@ def test_one_whole_step_gives_the_exact_law_under_gaussian_noise(exact):
 
 
 # The law is optimal if its mean is the sum of features times slopes, and its precision follows from the curvatures.
+@pytest.mark.nightly_variants("probit")
 @pytest.mark.slow_variants("probit")
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_law_fulfils_the_conditions_of_an_optimum(link, compilations):

@@ -56,6 +56,7 @@ def test_predictions_are_saved_with_a_fit(nuts_fit, registered, conjugate, tmp_p
         xr.testing.assert_equal(loaded[group], kept[group])
 
 
+@pytest.mark.nightly_variants("gp_fit")
 @pytest.mark.parametrize("name", ["nuts_fit", pytest.param("gp_fit", marks=pytest.mark.slow)])
 def test_a_fit_comes_back_exactly(name, request, registered, conjugate, tmp_path):
     fit = request.getfixturevalue(name)

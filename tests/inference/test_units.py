@@ -39,6 +39,16 @@ def test_the_mode_is_found_in_any_unit(unit):
     np.testing.assert_allclose(samples["level"] / unit, posterior_of_level(Y)[0], rtol=1e-5)
 
 
+@pytest.mark.nightly_variants(
+    "1.0-svi",
+    "1.0-nuts",
+    "1.0-nuts_from_random_starts",
+    "1.0-ensemble",
+    "1000000000.0-svi",
+    "1000000000.0-nuts",
+    "1000000000.0-nuts_from_random_starts",
+    "1000000000.0-ensemble",
+)
 @pytest.mark.parametrize(
     "inference",
     [
@@ -58,6 +68,7 @@ def test_the_posterior_is_right_in_any_unit(inference, unit):
     assert 0.85 < draws.std() / deviation < 1.15
 
 
+@pytest.mark.nightly_variants("svi")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "inference",

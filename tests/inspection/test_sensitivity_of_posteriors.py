@@ -53,6 +53,7 @@ def dense_law(process):
     return np.asarray(process.mean(GRID)), np.asarray(process.covariance(GRID, GRID))
 
 
+@pytest.mark.nightly_variants("sum", "any sign")
 @pytest.mark.slow_variants("any sign")
 @pytest.mark.parametrize("name", ["rbf", "sum", "any sign"])
 def test_the_posterior_mean_is_exact(name):

@@ -93,6 +93,7 @@ def population():
     return np.column_stack([np.linspace(-2.0, 2.0, 9) ** 3 / 4, condition])
 
 
+@pytest.mark.nightly_variants("general")
 @pytest.mark.slow_variants("general")
 @pytest.mark.parametrize("form", ["general", pytest.param("product", marks=pytest.mark.slow)])
 def test_exact_expectations_of_a_finite_population(form):
@@ -119,6 +120,7 @@ def test_exact_expectations_of_a_finite_population(form):
 
 
 # The forms differ after the averages, which are what landmarks and blocks change.
+@pytest.mark.nightly_variants("product")
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["product", "general"])
 def test_landmarks_at_all_points_blocks_and_precomputed_moments_change_nothing(form, monkeypatch):

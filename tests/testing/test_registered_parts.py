@@ -21,7 +21,7 @@ SLOW = {
     *("preferential-items", "preferential-context"),
 }
 # Kernels that solve a system for each value: the slow suite checks their derivatives, and runs them without `jit`,
-# where each of their many operations is a program of its own.
+# where each of their many operations is a program of its own. The nightly suite does so for those of other kernels.
 SOLVING = {"Nystrom", "Projected", "RestrictedShapleyRegularized", "ShapleyRegularized"}
 COSTLY = {
     "gradients_are_finite_at_zero_distance",
@@ -46,11 +46,13 @@ def quick(classes):
 
 
 def marked(case):
-    is_slow = case.name in SOLVING | COMPOSED and case.check.__name__ in COSTLY
-    return pytest.param(case, id=str(case), marks=[pytest.mark.slow] if is_slow else [])
+    marks = []
+    if case.check.__name__ in COSTLY:
+        marks = [pytest.mark.slow] * (case.name in SOLVING) + [pytest.mark.nightly] * (case.name in COMPOSED)
+    return pytest.param(case, id=str(case), marks=marks)
 
 
-# The default suite checks the first example of each class, the slow suite the others.
+# The default suite checks the first example of each class, the slow and the nightly suite the others.
 
 
 @pytest.mark.parametrize("check", [marked(case) for case in cases(registry.kernels(), num_examples=1)])
@@ -103,15 +105,17 @@ OTHERS = [
     for name, cls in (CONVERTERS if kind == "converters" else getattr(registry, kind)()).items()
 ]
 
-# Their further examples compile for more than four seconds; the first ones are checked above.
+# Their further examples compile for more than 2.5 seconds; the first ones are checked above.
 LONG = (
-    "explainers-cxplain explainers-integrated-gradients explainers-kernel-shap explainers-pref-shap "
-    "explainers-rkhs-shap kernels-HilbertSpace kernels-Projected models-BaggGP models-BayesIME models-BayesIMP "
-    "models-CMP models-CentroidGP models-ColliderRegression models-ColliderRidge models-GPClassification "
-    "models-GPGP models-GPRegression models-GeneralizedGP models-IME models-IMP models-KernelLogistic "
-    "models-KernelRidge models-MultiLatentGP models-PGP models-PreferenceGP models-PreferenceLogistic "
-    "models-PreferenceRidge models-RankingGP models-SamplingEffect models-VBagg value_functions-causal "
-    "value_functions-causal-embedding value_functions-observational value_functions-observational-copula "
+    "explainers-cxplain explainers-gpec explainers-integrated-gradients explainers-kernel-shap "
+    "explainers-pref-shap explainers-rkhs-shap kernels-HilbertSpace kernels-Matern kernels-Product "
+    "kernels-Projected models-BaggGP models-BayesIME models-BayesIMP models-CentroidGP models-CMP "
+    "models-ColliderRegression models-ColliderRidge models-GeneralizedGP models-GPClassification models-GPGP "
+    "models-GPRegression models-IME models-IMP models-KernelLogistic models-KernelRidge models-MultiLatentGP "
+    "models-PGP models-PreferenceGP models-PreferenceLogistic models-PreferenceRidge models-RankingGP "
+    "models-SamplingEffect models-VBagg value_functions-baseline value_functions-causal "
+    "value_functions-causal-embedding value_functions-interventional value_functions-observational "
+    "value_functions-observational-copula value_functions-observational-masked "
     "value_functions-preferential-items"
 ).split()
 

@@ -126,7 +126,7 @@ def test_models_of_several_sources_are_written_and_read(joint):
     np.testing.assert_array_equal(again.noise_variance, NOISE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fits_of_several_sources_are_saved_and_loaded(joint, tmp_path):
     inference = kpp.MAP(num_restarts=0, progress=False)
     fit = model_of().fit(

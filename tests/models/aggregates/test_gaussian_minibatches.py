@@ -71,6 +71,7 @@ def best_law(model, data):
 SLOW = ("sampled Gram matrix", "centroids")
 
 
+@pytest.mark.nightly_variants("centroids", "sampled Gram matrix", "matched bags")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
 def test_bound_of_the_best_law_is_the_collapsed_bound_and_minibatches_estimate_it_without_bias(name):
@@ -88,7 +89,7 @@ def test_bound_of_the_best_law_is_the_collapsed_bound_and_minibatches_estimate_i
     assert np.mean(bounds(other)) < exact
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_natural_gradients_over_minibatches_find_the_collapsed_posterior():
     name = "cmp"
     x = RNG.normal(size=(5, 2))

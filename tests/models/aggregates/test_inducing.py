@@ -276,7 +276,7 @@ class TestGram:
         found = _compiled(settings, KERNEL, bags, gram_data(settings, bags), basis)
         np.testing.assert_allclose(found, exact, rtol=1e-8)  # the matrix of the inducing points has a condition number
 
-    @pytest.mark.slow
+    @pytest.mark.nightly
     def test_fourier_is_near(self, bags, exact):
         found = _estimate(BagGram(kind="fourier", size=2000), bags)
         # A term's error has a standard deviation of at most its variance over the root of twice the frequencies.

@@ -76,7 +76,7 @@ def field_means(num, rng):
     return centers, kpp.Bags.create(points.reshape(-1, 2), np.repeat(np.arange(num), 5), centers), means
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_more_bags_and_less_noise_leave_less_unexplained():
     rng = np.random.default_rng(0)
     few, many = (field_means(count, rng)[1] for count in (9, 50))

@@ -113,7 +113,7 @@ def test_optimal_q_is_what_a_search_of_the_bound_finds(vectors):
     np.testing.assert_allclose(root @ root.T, sigma, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_optimal_q_is_where_stochastic_inference_ends(vectors):
     """The same noise by a likelihood of one's own, which has no closed form here: q(u) is fitted step by step."""
     noise = float(vectors["in_s2"])
@@ -147,7 +147,7 @@ def learned(vectors, bags, inference):
     return model.fit(jax.random.key(0), bags, vectors["in_z"], **options)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_inducing_points_are_learned(vectors, bags):
     fit = learned(vectors, bags, kpp.MAP(num_restarts=0, progress=False))
     points = fit.idata.latent["inducing_points"]
@@ -157,7 +157,7 @@ def test_inducing_points_are_learned(vectors, bags):
     assert np.isfinite(fit.predict(vectors["in_Xq"])["mean"].values).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_restarts_leave_a_bad_start():
     """From a lengthscale some fifty times too long the search takes the field for noise; restarts find it.
 

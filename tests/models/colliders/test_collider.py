@@ -103,6 +103,7 @@ def refit_without(i, model, peer):
 slow = pytest.mark.slow
 
 
+@pytest.mark.nightly_variants("P_product", "P_general", "HP_product")
 @pytest.mark.parametrize(
     "name",
     [
@@ -120,6 +121,7 @@ def test_reference_vectors_and_leave_one_out_against_refits(name):
     assert residuals == pytest.approx(np.array(expected), rel=1e-7, abs=1e-10)  # condition numbers below 1e3
 
 
+@pytest.mark.nightly_variants("dag_P", "P_product")
 @slow
 @pytest.mark.parametrize("name", ["dag_P", "dag_HP", "P_product", "HP_general", "dag_none"])
 def test_leave_one_out_refits_the_mean_and_uses_unlabelled_rows(name):
@@ -150,6 +152,7 @@ def gaussian_process(projection, form="product", parents=(3,)) -> ColliderRegres
     return ColliderRegression(kernel, RBF(LL), 0.2, GAMMA, projection=projection, form=form, mean=0.3, **parts)
 
 
+@pytest.mark.nightly_variants("function-general-parents2", "function-general-parents4", "space-general-parents5")
 @pytest.mark.slow_variants("function-product-parents0")
 @pytest.mark.parametrize(
     ("projection", "form", "parents"),
@@ -196,6 +199,7 @@ def test_posterior_and_evidence_are_those_of_a_joint_gaussian_vector(projection,
     assert pointwise[0] == pytest.approx(float(expected), abs=1e-9)
 
 
+@pytest.mark.nightly_variants("parents1")
 @slow
 @pytest.mark.parametrize("parents", [(), (3,)])
 def test_draws_of_new_targets_have_the_posterior_s_moments(parents):
@@ -230,7 +234,7 @@ def test_no_collider_is_an_ordinary_regression(parents):
         assert ours == pytest.approx(np.asarray(theirs), abs=1e-12)
 
 
-@slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("fields", [{"spouses": ()}, {"spouses": (3,), "projection": "none", "form": "general"}])
 def test_a_process_without_a_collider_is_an_ordinary_one(fields):
     """Two features are children; a fit with draws, so that sites and leave-one-out are compared too."""
@@ -331,6 +335,7 @@ def test_condition_is_chosen_by_leaving_out_rows_at_the_unprojected_fit(name, la
     assert found.model.condition_regularization == grid[int(np.argmin(found.scores.values))]
 
 
+@pytest.mark.nightly_variants("dag_P")
 @slow
 @pytest.mark.parametrize("name", ["dag_P", "dag_HP"])
 def test_grid_choice_takes_the_smallest_error_on_a_validation_set(name):

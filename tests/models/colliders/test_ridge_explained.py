@@ -14,7 +14,7 @@ from kpp.kernels import RBF
 from kpp_models import ColliderRidge
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_interventional_values_are_those_of_all_coalitions():
     points = np.random.default_rng(0).normal(size=(30, 3))
     model = ColliderRidge(

@@ -68,6 +68,15 @@ CASES = [
 ]
 
 
+@pytest.mark.nightly_variants(
+    "bayesimp-none",
+    "bayesimp-backdoor",
+    "bayesimp_exact-none",
+    "bayesimp_exact-backdoor",
+    "bayesime-none",
+    "bayesime-backdoor",
+    "imp-none",
+)
 @pytest.mark.slow_variants("imp-backdoor")
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_moments_and_evidence_are_those_of_the_vectors(vectors, name, mode):
@@ -85,6 +94,7 @@ def test_moments_and_evidence_are_those_of_the_vectors(vectors, name, mode):
         np.testing.assert_allclose(evidence, vectors[f"out_{mode}_evidence"], **VECTORS)
 
 
+@pytest.mark.nightly_variants("BayesIMP")
 @pytest.mark.slow_variants("BayesIME")
 @pytest.mark.parametrize("model", [BayesIME, pytest.param(BayesIMP, marks=pytest.mark.slow)])
 def test_equal_outcomes_are_merged_exactly(model):

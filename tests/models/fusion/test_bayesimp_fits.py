@@ -71,7 +71,7 @@ def test_parts_are_named_and_sum_to_the_variance(predicted):
     assert predicted["variance_data1"][3] > 3 * predicted["variance_data1"][1]  # no dose near 8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_evidence_moves_the_noise_away_from_its_prior():
     fit = fit_with(PRIOR)
     assert abs(float(fit.draws["links.0.noise_variance"][0, 0]) - np.exp(-3.0)) > 0.01  # the prior's mode
@@ -212,7 +212,7 @@ def moments(model, data, x):
     return model.predictive({}, data, x, covariance=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_landmarks_converge_to_the_exact_moments():
     """On grids of 6, 12 and 24 landmarks over the measure; the bound holds for all moments at the finest."""
     rng = np.random.default_rng(2)

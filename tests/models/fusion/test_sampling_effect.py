@@ -86,6 +86,7 @@ def small():
     return confounded(rng, 12), places, np.sin(places[:, 0]) + 0.1 * rng.normal(size=9)
 
 
+@pytest.mark.nightly_variants("backdoor")
 @pytest.mark.parametrize(
     "adjustment", ["none", *(pytest.param(name, marks=pytest.mark.slow) for name in ADJUSTMENTS[1:])]
 )
@@ -130,7 +131,7 @@ def test_the_evidence_is_that_of_every_regression(small, amplitude):
     np.testing.assert_allclose(found, expected, rtol=1e-6)  # the grid's spacing, squared
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_adjustment_finds_the_effect_and_its_absence_does_not():
     """E[T | do(x)] = 2 x: within 0.6, by chance and by the priors' pull; without adjustment the slope is a quarter."""
     rng = np.random.default_rng(2)

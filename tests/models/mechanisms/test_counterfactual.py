@@ -132,7 +132,7 @@ def test_the_probabilities_of_causation_of_a_table_lie_at_their_lower_bounds():
     np.testing.assert_allclose(found["PS"], treated[(x == 0) & (table["y"] == 0)].mean(), atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_intervals_of_counterfactuals_hold():
     """In 100 tables of the model the 90 % interval has the truth 84 to 96 times: 2 standard errors."""
     rng, place = np.random.default_rng(4), np.linspace(-2, 2, 25)

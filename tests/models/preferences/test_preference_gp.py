@@ -217,6 +217,7 @@ def test_log_density_and_its_derivatives(name):
         np.testing.assert_allclose(derivative, sign * difference, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.nightly_variants("ordinal-probit")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_integrals_over_the_latent_preference(name):
@@ -470,7 +471,7 @@ def test_bad_data_are_refused(played):
             call()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_gradient_of_the_evidence_follows_the_width_of_ties(played, derivative):
     items, numbers, y = played
     matches = matches_of((items, numbers, np.where(np.arange(12) < 4, 0.5, y)), tie=0.5)
@@ -537,7 +538,7 @@ def test_the_inference_decides_whether_preferences_are_drawn():
         assert getattr(options["inference"], "importance", None) is weighted
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_hyperparameters_at_one_value(played, caplog):
     """Their names, one term of the leave-one-out score a pair, and the warning that intervals are too narrow."""
     items, numbers, _ = played

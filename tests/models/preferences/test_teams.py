@@ -122,6 +122,7 @@ def test_new_teams_are_asked_as_padded_bags(team_fit):
     assert sample_preferences(team_fit, KEY, MATCHES, 3).shape == (3, 5, 5)
 
 
+@pytest.mark.nightly
 def test_a_fit_to_teams_is_saved(team_fit, tmp_path):
     team_fit.save(tmp_path / "fit.nc")
     again = kpp.Fit.load(tmp_path / "fit.nc").predict(MATCHES)

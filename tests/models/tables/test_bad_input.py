@@ -97,6 +97,7 @@ def test_labels_may_be_any_two_values(name, case):
     assert [type(label) for label in model.classes] == [type(label) for label in classes]
 
 
+@pytest.mark.nightly_variants("KernelLogistic")
 @pytest.mark.slow_variants("KernelLogistic")
 @pytest.mark.parametrize("name", ["GPClassification", "KernelLogistic"])
 def test_a_fit_knows_its_classes(name, tmp_path):
@@ -176,6 +177,7 @@ def test_predicting_checks_its_points():
         fit.predict(np.full((1, 2), np.nan))
 
 
+@pytest.mark.nightly_variants("True")
 @pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_single_precision_works_and_warns_once(caplog, monkeypatch, long):
     monkeypatch.setattr("kpp.foundation.validation._warned_float32", False)

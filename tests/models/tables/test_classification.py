@@ -40,6 +40,7 @@ def test_agrees_with_scikit_learn(classification_data):
     np.testing.assert_allclose(evidence, peer.log_marginal_likelihood_value_, rtol=1e-5)
 
 
+@pytest.mark.nightly_variants("probit")
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_leave_one_out_is_close_to_refitting(link, classification_data):

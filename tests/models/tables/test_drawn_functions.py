@@ -39,6 +39,7 @@ def posterior_of(kernel, x=X, noise=0.1):
     return model.posterior_draw({}, data)
 
 
+@pytest.mark.nightly_variants("stationary times finite", "a kernel per feature")
 @pytest.mark.slow_variants(*list(KERNELS)[1:])
 @pytest.mark.parametrize("name", KERNELS)
 def test_mean_and_covariance_over_the_draws_are_those_of_the_posterior(name):

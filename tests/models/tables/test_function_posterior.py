@@ -40,6 +40,7 @@ def fit(request, classification_data):
     return kpp.Fit(model, None, data, schema, LENGTHSCALE | draws, kpp.MAP(progress=False))
 
 
+@pytest.mark.nightly_variants("sample")
 @pytest.mark.slow
 def test_agrees_with_predict(fit):
     posterior = fit.function_posterior()
@@ -50,6 +51,7 @@ def test_agrees_with_predict(fit):
     np.testing.assert_allclose(posterior.variance(X_TEST), predicted["latent_variance"], atol=1e-9)
 
 
+@pytest.mark.nightly_variants("laplace")
 @pytest.mark.slow
 def test_at_the_mean_of_the_hyperparameters(fit):
     posterior = fit.function_posterior(at="mean")

@@ -115,6 +115,7 @@ def test_row_with_twice_the_exposure_is_two_rows():
     np.testing.assert_allclose(*found, rtol=1e-8)  # sums of Poisson counts are Poisson; the mode's tolerance
 
 
+@pytest.mark.nightly_variants("laplace")
 @pytest.mark.slow
 @pytest.mark.parametrize("latent", ["laplace", "sample"])
 def test_labels_are_those_of_the_classifier(latent):
@@ -128,7 +129,7 @@ def test_labels_are_those_of_the_classifier(latent):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), *found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_gaussian_noise_gives_the_exact_regression():
     options = {"num_prior_samples": 0, "inference": kpp.MAP(num_restarts=1, progress=False)}
     ours = GeneralizedGP(PRIOR, GaussianLikelihood(noise_variance=0.1)).fit(jax.random.key(0), X, OUTLIERS, **options)
@@ -137,6 +138,7 @@ def test_gaussian_noise_gives_the_exact_regression():
         np.testing.assert_allclose(ours.predict(NEW)[what], theirs.predict(NEW)[what], rtol=1e-4)  # of the search
 
 
+@pytest.mark.nightly_variants("negative binomial", "binomial", "gaussian", "bernoulli", "student_t")
 @pytest.mark.slow_variants("negative binomial", "binomial", "gaussian", "bernoulli", "student_t")
 @pytest.mark.parametrize("name", LAWS)
 def test_bound_is_the_expected_log_density(name):

@@ -156,7 +156,7 @@ def test_inducing_points_are_learned_and_the_fit_is_saved(tmp_path):
     np.testing.assert_array_equal(kpp.Fit.load(tmp_path / "fit.nc").predict(NEW)["mean"], predicted)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_matrix_of_the_rows_is_made():
     n = 30000  # a matrix would have 7 GB
     x = RNG.uniform(-2, 2, size=(n, 2))

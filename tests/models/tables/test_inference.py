@@ -60,18 +60,18 @@ def check(fit, shape, x):
             assert not [dim for dim in value.dims if "_dim_" in dim]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_regression_under_map(map_fit, regression_data):
     check(map_fit, INFERENCES["map"][1], regression_data[0])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_regression_under_laplace(regression_data):
     inference, shape = INFERENCES["laplace"]
     check(regression().fit(jax.random.key(0), *regression_data, inference=inference), shape, regression_data[0])
 
 
-@pytest.mark.nightly_variants("sample-nuts", "sample-svi")
+@pytest.mark.nightly_variants("laplace-map", "sample-nuts", "sample-svi")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("latent", "name"),
@@ -87,7 +87,7 @@ def test_classification_under_every_inference(latent, name, classification_data)
         assert latent["function_values"].dims == ("chain", "draw", "instance")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_arviz_counts_the_rows(nuts_fit, regression_data):
     check(nuts_fit, (2, 60), regression_data[0])
     result = az.loo(nuts_fit.idata, pointwise=True)
@@ -139,6 +139,7 @@ def test_the_posterior_mode_of_regression_is_that_of_numpyros_own_model(regressi
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8), ours, theirs)
 
 
+@pytest.mark.nightly_variants("gp_classification")
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [pytest.param(gp_regression, marks=slow), gp_classification])
 def test_plain_model_functions_run_under_numpyro(function, classification_data):

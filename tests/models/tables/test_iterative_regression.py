@@ -47,6 +47,7 @@ CASES = {
 }
 
 
+@pytest.mark.nightly_variants("a prior mean function")
 @pytest.mark.slow
 @pytest.mark.slow_variants("a variance for each row", "a prior mean function")
 @pytest.mark.parametrize("case", CASES)
@@ -141,7 +142,7 @@ def test_systems_that_are_not_solved_are_errors():
         fit(both(**PRIORS, settings=hopeless)[1], inference=kpp.MAP(num_restarts=0, progress=False))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_with_all_rows_as_landmarks_the_density_and_its_derivatives_are_those_of_the_exact_model():
     """Value, gradient, and the change of the gradient in one direction."""
     settings = IterativeSettings(rank=40, num_probes=1, tolerance=1e-11)
@@ -212,7 +213,7 @@ def two_thousand():
     return x, np.sin(2 * x[:, 0]) + np.cos(x[:, 1] * x[:, 2]) + 0.3 * rng.normal(size=2000)
 
 
-@pytest.mark.slow  # dense matrices of 2000 rows
+@pytest.mark.nightly  # dense matrices of 2000 rows
 def test_two_thousand_rows_have_the_dense_predictions(two_thousand):
     x, y = two_thousand
     new = RNG.uniform(-2, 2, size=(30, 4))

@@ -113,6 +113,7 @@ def test_the_function_is_explained_exactly_with_names():
 GRID = {"kernel.lengthscale": np.array([[0.3, 0.3], [1.2, 0.9]]), "kernel.variance": [0.5, 2.0]}
 
 
+@pytest.mark.nightly_variants("LandmarkLogistic-None")
 @pytest.mark.slow_variants("LandmarkLogistic-None")
 @pytest.mark.parametrize(
     ("kind", "criterion"), [(LandmarkRidge, "held_out"), (LandmarkRidge, "evidence"), (LandmarkLogistic, None)]

@@ -63,6 +63,7 @@ def test_law_given_the_values_is_that_of_whole_matrices():
         np.testing.assert_array_less(abs(sample_covariance - covariance), 5 * error + 1e-8)
 
 
+@pytest.mark.nightly_variants("inducing")
 @pytest.mark.slow
 @pytest.mark.slow_variants("inducing")
 @pytest.mark.parametrize("latent", ["sample", "inducing"])

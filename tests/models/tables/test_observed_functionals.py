@@ -101,6 +101,7 @@ def test_observed_derivatives_are_those_of_the_mean_and_totals_are_kept(fit):
     np.testing.assert_allclose(kept.covariance.squeeze(), np.zeros((2, 2)), atol=1e-10)
 
 
+@pytest.mark.nightly
 def test_averages_over_bags_are_those_of_bagg_gp():
     """One of the bags enters as rows, the others as averages."""
     bags = Bags.create(np.concatenate([X, Z]), np.repeat([0, 1, 2, 3, 4], [1, 1, 3, 2, 2]))
@@ -117,6 +118,7 @@ def test_averages_over_bags_are_those_of_bagg_gp():
     np.testing.assert_allclose(*evidences, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_saved_explained_and_with_priors(fit, tmp_path):
     """A prior of a noise has a site; a saved fit predicts the same; what cannot be written or certified is refused."""
     observed = (dataclasses.replace(OBSERVED[0], noise_variance=dist.LogNormal(-3.0, 0.1)), OBSERVED[1])

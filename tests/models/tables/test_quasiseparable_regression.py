@@ -101,7 +101,7 @@ def test_joint_draws_have_the_covariance_of_the_dense_matrix():
     assert np.all(np.abs(np.cov(drawn.T) - covariance) < 5 * error)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_components_of_a_fit_add_up_and_all_groups_are_there():
     fit = MODEL.fit(jax.random.key(0), X, Y, inference=kpp.MAP(), num_prior_samples=2)
     parts = kpp_models.components(fit, QUERIES, ["season", "short", "line"])

@@ -60,6 +60,7 @@ def test_restricted_coefficients_equal_the_reference(name: str):
     np.testing.assert_allclose(function.coefficients[0, 0], VECTORS[f"out_alpha_reg_{name}"], **REFERENCE)
 
 
+@pytest.mark.nightly_variants("obs")
 @pytest.mark.slow
 @games
 def test_full_solution_equals_the_reference(name: str):

@@ -115,7 +115,7 @@ def test_an_uncertain_linear_mean_is_a_linear_kernel():
     np.testing.assert_allclose(variance, exact["latent_variance"].squeeze(), rtol=5 * np.sqrt(2 / 4000))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_classification_takes_a_mean_function():
     labels = (Y > np.median(Y)).astype(float)
     shifted = fit(GPClassification(KERNEL, LinearMean(jnp.zeros(2), 0.7)), labels)

@@ -106,7 +106,7 @@ def test_who_is_treated_must_be_known(fit):
         causal_effect(KEY, drugs, CausalDAG([("y", "t")]), **NAMES, rows="untreated")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_table_and_a_graph_are_enough():
     effect = causal_effect(KEY, TABLE, GRAPH, **NAMES)
     contrast = effect.contrast(1.0, 0.0)
@@ -133,7 +133,7 @@ def test_refutations():
         effect.refute(KEY, "other")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_category_as_the_treatment():
     rng = np.random.default_rng(0)
     drug, age = rng.choice(["none", "low", "high"], size=120), rng.normal(size=120)
@@ -314,7 +314,7 @@ def test_a_constant_outcome_is_refused(value):
         causal_effect(KEY, TABLE.assign(y=value), GRAPH, **NAMES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_outcome_without_noise_has_an_effect():
     """The outcome is the treatment."""
     effect = causal_effect(KEY, TABLE.assign(y=TABLE["t"]), GRAPH, **NAMES, inference=kpp.MAP(progress=False))

@@ -213,7 +213,7 @@ def test_treatments_and_instruments_may_be_categories():
     assert abs(error) < abs(naive) / 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_intervals_are_not_wider_than_the_outcome():
     # Without the bound on the prior variance, the mean width is above 100 in some of these data sets. The interval of a
     # single outcome has the width 2 * 1.645 * sd(y), about 7: 200 rows know the mean outcome twice as well, or better.

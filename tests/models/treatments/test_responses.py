@@ -75,6 +75,7 @@ MODELS = {
 }
 
 
+@pytest.mark.nightly_variants("levels")
 @pytest.mark.slow
 @pytest.mark.slow_variants("levels")
 @pytest.mark.parametrize("name", MODELS)

@@ -143,7 +143,7 @@ def test_says_what_is_wrong(points, num_neighbors, message):
         geodesic_distances(points, num_neighbors)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_five_thousand_points():
     points = np.concatenate([sphere(2500), sphere(2500) + 4.0])
     found = geodesic_distances(points)

@@ -286,6 +286,7 @@ def test_explanations_of_something_else_are_refused(fitted, background):
         fitted.with_hyperparameters(rho=1.0)
 
 
+@pytest.mark.nightly_variants("thinned")
 @pytest.mark.slow_variants("one output")
 @pytest.mark.parametrize(
     "kind",

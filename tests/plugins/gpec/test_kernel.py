@@ -189,7 +189,7 @@ def test_bad_arguments_are_refused(change, match):
         WeightedExponentialGeodesic(**good).thin(0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_five_thousand_samples_take_bounded_time_and_memory():
     """The distances are 100 MB and belong to the caller; the thinned kernel holds 1000 x 1000 of them."""
     angles = np.sort(np.random.default_rng(8).uniform(0, 2 * np.pi, size=5_000)).astype(np.float32)

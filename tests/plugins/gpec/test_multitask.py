@@ -72,7 +72,7 @@ def test_without_noise_features_say_nothing_of_each_other(data):
     assert (law.variance >= law.noiseless_variance).all() and (exact.variance >= 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_with_all_points_as_inducing_points_the_process_is_the_exact_one(data):
     x, values, noise, new = data
     exact = condition(RBF(1.0), x, values, noise, VARIANCE, CORRELATIONS)
@@ -101,7 +101,7 @@ def test_with_few_inducing_points_the_law_is_that_of_the_dense_fitc_prior(data):
     assert float(process.log_evidence()) == pytest.approx(evidence - 18 * np.log(2 * np.pi), rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_more_than_the_exact_process_can_hold():
     """A smooth function of one feature: 20 inducing points of 1500 leave errors below the noise's effect."""
     rng = np.random.default_rng(2)

@@ -29,10 +29,39 @@ def test_without_hidden_layers_it_is_a_logistic_regression(l2):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+# These compile a training for a table of their own shape, and look at parameters, names, attributes and messages, or at
+# how a table is read. That is the work of a base class, which tests/models/tables/estimators checks, too.
+COSTLY = {
+    "check_classifier_data_not_an_array",
+    "check_dont_overwrite_parameters",
+    "check_estimators_nan_inf",
+    "check_estimators_overwrite_params",
+    "check_fit_check_is_fitted",
+    "check_fit_score_takes_y",
+    "check_n_features_in_after_fitting",
+    "check_pipeline_consistency",
+    "check_positive_only_tag_during_fit",
+}
+CHECKS = parametrize_with_checks([MLPClassifier((), num_epochs=20, learning_rate=0.05, progress=False, random_state=0)])
+
+
+def checks(*, costly: bool) -> pytest.MarkDecorator:
+    arguments, pairs = CHECKS.args
+    chosen = [pair for pair in pairs if (pair[1].func.__name__ in COSTLY) == costly]
+    return pytest.mark.parametrize(arguments, chosen, **CHECKS.kwargs)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([MLPClassifier((), num_epochs=20, learning_rate=0.05, progress=False, random_state=0)])
+@checks(costly=False)
 def test_it_passes_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@checks(costly=True)
+def test_it_passes_the_costly_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 

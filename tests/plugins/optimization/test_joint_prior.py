@@ -103,7 +103,7 @@ def test_draws_by_laplace_have_their_joint_weights_after_the_queries(fit):
     np.testing.assert_allclose(belief.weights.ravel(), np.exp(logs - logsumexp(logs)), atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fit_to_the_wrong_data_is_overcome(fit):
     """The objective is the mirror image of the effect; the fit alone is certain of the wrong end."""
 

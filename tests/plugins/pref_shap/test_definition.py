@@ -66,6 +66,7 @@ def test_a_table_of_items_and_a_sum_over_matches_agree(problem, mixed, duel, mon
     np.testing.assert_allclose(again(mixed, duel, COALITIONS), expected, **EXACT)
 
 
+@pytest.mark.nightly_variants("mixed")
 @pytest.mark.slow_variants("function")
 @pytest.mark.parametrize("name", ["function", pytest.param("mixed", marks=pytest.mark.slow)])  # five times the terms
 def test_quadrature_is_enumeration(problem, duel, request, name):

@@ -116,6 +116,7 @@ def test_contexts_of_duels_and_on_average(problem, contextual, matches, duel):
     np.testing.assert_allclose(items.values, -exchanged.values, rtol=0, atol=SKEW)
 
 
+@pytest.mark.nightly_variants("None-4")
 @pytest.mark.slow
 @pytest.mark.parametrize(("twice", "size"), [(2, 2), (None, 4)])
 def test_blocks_of_instances_change_nothing(problem, function, matches, duel, twice, size):

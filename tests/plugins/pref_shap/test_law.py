@@ -61,7 +61,7 @@ def explain(predictor, game, **options):
     return PrefShap(game, progress=False, **options).explain(predictor, DUELS)
 
 
-@pytest.mark.nightly_variants("observational")
+@pytest.mark.nightly_variants("raw", "observational")
 @pytest.mark.parametrize(
     "game",
     [PreferentialItems(BACKGROUND, 0.02), GAME, PreferentialItems(BACKGROUND, 0.02, end_points="raw")],

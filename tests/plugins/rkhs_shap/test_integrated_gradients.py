@@ -36,6 +36,7 @@ def test_of_a_quadratic_they_are_the_closed_form():
     assert found.attrs["nodes"] == 8
 
 
+@pytest.mark.nightly_variants("Matern52")
 @pytest.mark.parametrize("kernel", [RBF(jnp.array([0.6, 1.4, 0.9])), Matern52(1.2)], ids=["RBF", "Matern52"])
 def test_of_a_mean_they_are_the_integral_along_the_path(kernel):
     """A trapezoid rule of 20,000 steps has an error of some 1e-8."""

@@ -151,6 +151,7 @@ def test_draws_of_hyperparameters_keep_their_number_and_get_wider(draws, toy_fit
     assert float(abs(deviations).min()) > 0.0
 
 
+@pytest.mark.nightly_variants("few rows")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cheap", "entries", "label", "num"),
@@ -237,6 +238,7 @@ def test_a_law_without_correlation_draws_points_independently():
     assert np.ptp(values[:, 2]) == 0.0
 
 
+@pytest.mark.nightly_variants("observational")
 @pytest.mark.slow
 @pytest.mark.parametrize("game", ["interventional", "observational"])
 def test_intervals_contain_the_values_of_the_true_function(game):

@@ -220,6 +220,7 @@ def toy(draws, posterior, toy_fit):
     return toy_fit(draws, posteriors={"mean": posterior, "draws": kpp.GPPosterior(draws, root)}), posterior.mean.points
 
 
+@pytest.mark.nightly_variants("fit-draws")
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "at"), [("toy", "mean"), ("fit", "draws")])
 def test_draws_and_law_of_a_fit_make_the_total_covariance(request, tmp_path, x, kind, at):

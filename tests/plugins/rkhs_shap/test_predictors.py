@@ -108,7 +108,7 @@ def test_interventional_values_are_those_of_replaced_features(predictor, name):
     np.testing.assert_allclose(explanation.mean().base_values, predict(background).mean(), rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_classifier_is_explained_on_the_scale_of_its_probabilities(predictor):
     fit, _ = predictor("GPClassification")
     options = {"scale": "probability", "background": DATA[:6], "interactions": "SII"}
@@ -134,6 +134,7 @@ def matern_fit():
     return model.fit(jax.random.key(0), DATA, TARGET, inference=kpp.MAP(progress=False))
 
 
+@pytest.mark.nightly_variants("matern_fit-observational")
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "game"), [("matern", "interventional"), ("matern_fit", "observational")])
 def test_kernels_that_are_no_products_are_enumerated(request, kind, game):

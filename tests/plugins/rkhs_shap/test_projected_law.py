@@ -61,6 +61,7 @@ CASES = {
 }
 
 
+@pytest.mark.nightly_variants("conditional", "groups", "embedded")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_projected_posterior_has_nearly_the_exact_covariance(name):

@@ -21,6 +21,7 @@ class Walk(AbstractInference):
         raise NotImplementedError
 
 
+@pytest.mark.nightly_variants("MCMC")
 @pytest.mark.parametrize("cls", [kpp.MCMC, Walk])
 def test_chains_of_any_sampler_are_judged(cls, finished, tmp_path, register, monkeypatch):
     """The sampler returns the draws that NUTS has found, so that nothing is compiled and the verdict is known."""

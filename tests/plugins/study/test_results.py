@@ -270,9 +270,9 @@ def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
         ('name = "MAP"', "probability", ("cheap", "very dear")),
     ],
 )
-def test_a_classifier_is_explained_on_the_scale_of_the_study(finished, tmp_path, inference, scale, labels):
-    label = finished.frame["price & tax"] + 150 * np.random.default_rng(0).normal(size=30) > 1900
-    frame = finished.frame.drop(columns="price & tax").assign(dear=np.where(label, labels[1], labels[0]))
+def test_a_classifier_is_explained_on_the_scale_of_the_study(frame, tmp_path, inference, scale, labels):
+    label = frame["price & tax"] + 150 * np.random.default_rng(0).normal(size=30) > 1900
+    frame = frame.drop(columns="price & tax").assign(dear=np.where(label, labels[1], labels[0]))
     frame.to_csv(tmp_path / "rooms.csv", index=False)
     config = parse_study(
         f"""

@@ -138,7 +138,7 @@ def test_a_function_that_returns_interactions(forest):
     assert found.attrs["interactions"] == "shap"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_gpec_over_trees(classifier, tmp_path):
     tree = shap.TreeExplainer(classifier)
     fitted = GPEC(ShapExplainer(tree), X[:40], output=1, noise=1e-6).fit(classifier, rng_key=KEY)

@@ -38,6 +38,9 @@ def test_estimators_pass_the_checks_of_scikit_learn(name):
     check_estimator(INSTANCES[name], on_skip=None)
 
 
+@pytest.mark.nightly_variants(
+    "default regressor", "tested regressor", "tested classifier", "default classifier", "default quantile regressor"
+)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
 @pytest.mark.parametrize("name", LONG)

@@ -25,6 +25,7 @@ def draw(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+@pytest.mark.nightly_variants("several", "parents")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COLLIDERS)
 def test_the_estimated_gain_is_right_on_average(name):

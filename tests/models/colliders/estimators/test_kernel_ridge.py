@@ -18,13 +18,14 @@ FIXED = {"lengthscale": 1.5, "regularization": 0.01, "condition_regularization":
 
 
 @pytest.mark.slow
-@parametrize_with_checks(
-    [
-        ProjectedKernelRidge(**FIXED),
-        ProjectedKernelRidge(Independence("y", (0,)), **FIXED),
-    ]
-)
+@parametrize_with_checks([ProjectedKernelRidge(Independence("y", (0,)), **FIXED)])
 def test_is_an_estimator_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.nightly
+@parametrize_with_checks([ProjectedKernelRidge(**FIXED)])
+def test_is_an_estimator_without_a_collider(estimator, check):
     check(estimator)
 
 

@@ -38,7 +38,7 @@ def test_parameters_of_kernels_are_parameters():
         estimator.set_params(kernel__width=1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_searches_vary_kernels_and_their_parameters(table):
     frame, y = table
     ridge = KernelRidgeRegressor(RBF(1.0), regularization=0.01)

@@ -29,7 +29,7 @@ def test_targets_without_noise_are_fitted(points, targets):
     assert r2_score(targets, predicted) > 0.995
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_draws_of_a_function_without_noise():
     inference = kpp.Laplace(num_samples=100, progress=False)
     targets = np.sin(POINTS[:, 0])

@@ -158,7 +158,7 @@ def test_a_pipeline_with_a_scaler_has_the_posterior_of_scikit_learn(table):
     np.testing.assert_allclose(found.covariance(x.to_numpy(), x.to_numpy()), covariance, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_pipeline_with_a_scaler_is_explained_exactly(table):
     """Its values are those of the same function of unscaled columns, and add up to its predictions."""
     frame, y = table

@@ -57,7 +57,7 @@ def test_gp_regressor_draws_from_the_posterior_of_scikit_learn(table):
     np.testing.assert_allclose(np.cov(draws), covariance, atol=0.07)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_gp_regressor_is_the_fit_of_its_model(table):
     """With priors: the same key, model and inference give the same numbers."""
     frame, y = table
