@@ -61,6 +61,13 @@ def prior_class(cls: _Class) -> _Class:
     return cls
 
 
+def prior_classes() -> dict[str, Any]:
+    """Return the distributions that specs may hold, by their names."""
+    # Of the functions, only those that build a distribution, such as `Bernoulli`; none of the base classes.
+    built_in = {name: getattr(dist, name) for name in dist.__all__ if name[0].isupper()}
+    return {name: cls for name, cls in (built_in | _PRIORS).items() if cls is not dist.Distribution}
+
+
 def written_as_text(write: Callable[[Any], str]) -> Callable[[_Class], _Class]:
     """Allow specs to hold instances of a class as texts, which the fields that take them read; a decorator.
 
@@ -292,16 +299,14 @@ def _kinds_offering(name: object) -> list[str]:
 
 def _decode_prior(spec: Mapping[str, Any], path: str) -> dist.Distribution:
     name = spec["prior"]
-    # Of the functions, only those that build a distribution, such as `Bernoulli`; none of the base classes.
-    built_in = getattr(dist, name) if name in dist.__all__ and name[0].isupper() else dist.Distribution
-    cls = _PRIORS.get(str(name), built_in)
-    if cls is dist.Distribution:
+    known = prior_classes()
+    if not isinstance(name, str) or name not in known:
         raise ValueError(f"{_at(path)}numpyro.distributions has no distribution {name!r}")
     arguments = {
         key: _decode(value, _join(path, key)) for key, value in spec.items() if key != "prior" and key not in _WRAPPERS
     }
     try:
-        prior = cls(**arguments)
+        prior = known[name](**arguments)
         if "expand" in spec:
             prior = prior.expand(tuple(map(operator.index, spec["expand"])))
         if "to_event" in spec:
