@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +14,7 @@ import pandas as pd
 from kpp.foundation.validation import count
 
 
-def spectrum_features(strings: Sequence[str], length: int, *, columns: Sequence[str] | None = None) -> pd.DataFrame:
+def spectrum_features(strings: Iterable[str], length: int, *, columns: Iterable[str] | None = None) -> pd.DataFrame:
     r"""Count the pieces of a fixed length in strings, which may overlap: the features of the spectrum kernel.
 
     ``Linear`` on all columns is the spectrum kernel. The same counts also go to `RBF` or `Tanimoto`.
@@ -37,15 +37,15 @@ def spectrum_features(strings: Sequence[str], length: int, *, columns: Sequence[
         Leslie, Eskin and Noble, The spectrum kernel: a string kernel for SVM protein classification, 2002.
     """
     length = count(length, "length")
-    wrong = [] if columns is None else [name for name in columns if len(name) != length]
-    if wrong:
+    columns = None if columns is None else list(columns)
+    if wrong := [name for name in columns or [] if len(name) != length]:
         raise ValueError(f"`columns` must be pieces of {length} characters, as `length` says, got {wrong[0]!r}")
     pieces = [Counter(text[i : i + length] for i in range(len(text) - length + 1)) for text in strings]
     return _table(pieces, columns, "strings", strings)
 
 
 def weisfeiler_lehman_features(
-    graphs: Sequence[nx.Graph], depth: int, *, node_attr: str | None = None, columns: Sequence[str] | None = None
+    graphs: Iterable[Any], depth: int, *, node_attr: str | None = None, columns: Iterable[str] | None = None
 ) -> pd.DataFrame:
     r"""Count the neighborhoods of nodes in graphs: the features of the Weisfeiler-Lehman subtree kernel.
 
@@ -75,7 +75,8 @@ def weisfeiler_lehman_features(
         section 3.2.
     """
     depth = count(depth, "depth", 0)
-    for name in [] if columns is None else columns:
+    columns = None if columns is None else list(columns)
+    for name in columns or []:
         if max(accumulate((letter == "(") - (letter == ")") for letter in name), default=0) > depth:
             raise ValueError(f"`columns` must be neighborhoods up to the depth {depth}, as `depth` says, got {name!r}")
     counts = []
@@ -111,9 +112,9 @@ def _labels(graph: object, node_attr: str | None, place: int) -> dict[Any, str]:
     return texts
 
 
-def _table(counts: list[Counter], columns: Sequence[str] | None, name: str, structures: Sequence[Any]) -> pd.DataFrame:
+def _table(counts: list[Counter], columns: list[str] | None, name: str, structures: Iterable[Any]) -> pd.DataFrame:
     """Return counts of substructures as a table."""
-    names = sorted(set().union(*counts)) if columns is None else list(columns)
+    names = sorted(set().union(*counts)) if columns is None else columns
     if not counts or not names:
         raise ValueError(f"`{name}` must hold at least one substructure to count, got none in {len(counts)} {name}")
     values = np.array([[found[column] for column in names] for found in counts])

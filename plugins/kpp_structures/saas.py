@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from kpp.foundation.validation import count, positive
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 
 _NODES = 512  # of the integral over the shared scale; the tests measure its error
 
@@ -28,8 +28,9 @@ class SAASLengthscales(dist.Distribution):
 
     A small shared :math:`\tau` makes all lengthscales long. The heavy tails let single features keep a short one. The
     distribution is that of the vector :math:`\ell`: its density is an integral over :math:`\tau`, which is computed
-    numerically, to rounding errors in float64. So :math:`\tau` is not a site, and NUTS, `kpp.MAP` and the others see
-    one vector of positive numbers.
+    numerically, to rounding errors in float64. So :math:`\tau` is not a site, and an inference sees one vector of positive
+    numbers. Use `kpp.NUTS` or `kpp.Laplace`: for more than two features the density has no maximum, as `kpp.MAP` needs,
+    because it grows without bound as all lengthscales tend to 0 together.
 
     Args:
         num_features: d, the number of features.
@@ -60,15 +61,16 @@ class SAASLengthscales(dist.Distribution):
         return (tau * dist.HalfCauchy(1.0).sample(own, (*sample_shape, *self.event_shape))) ** -0.5
 
     @validate_sample
-    def log_prob(self, value: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+    def log_prob(self, value: Float[AnyArray, "*batch d"]) -> Float[Array, "*batch"]:
         r"""Return the log density of lengthscales.
 
         With :math:`s = \log \tau`, :math:`u_j = \log \rho_j` and :math:`u_0 = \log \alpha` the density of u is
         :math:`\int \prod_{j=0}^d \mathrm{sech}(s - u_j) / \pi \; ds`, for which the trapezoidal rule converges
         exponentially.
         """
+        value = jnp.asarray(value)
         centers = jnp.concatenate([jnp.full_like(value[..., :1], jnp.log(self.scale)), -2 * jnp.log(value)], axis=-1)
-        reach = 1 + 40 / centers.shape[-1]  # where the integrand is less than the machine precision
+        reach = 1 + 40 / centers.shape[-1]  # beyond it the integrand is below the machine precision
         ends = jax.lax.stop_gradient((centers.min(axis=-1) - reach, centers.max(axis=-1) + reach))
         distances = jnp.linspace(*ends, _NODES, axis=-1)[..., None] - centers[..., None, :]
         densities = np.log(2 / np.pi) - jnp.logaddexp(distances, -distances)

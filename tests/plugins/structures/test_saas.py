@@ -69,6 +69,11 @@ def test_draws_are_those_of_the_hierarchy():
     assert abs(inside.mean() - share) < 4 * inside.std() / np.sqrt(len(pairs))
 
 
+def test_the_density_grows_without_bound_as_all_lengthscales_tend_to_zero_together():
+    densities = SAASLengthscales(5).log_prob(jnp.array([[1e-2], [1e-4], [1e-6]]) * jnp.ones((1, 5)))
+    assert np.all(np.diff(densities) > 1.0)
+
+
 def test_gradients_are_those_of_finite_differences(derivative):
     prior, value = SAASLengthscales(3), jnp.array([0.5, 3.0, 9.0])
     slope = jax.grad(prior.log_prob)(value)[1]
