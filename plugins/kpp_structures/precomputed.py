@@ -21,7 +21,7 @@ def _gram_matrix(value: Any) -> Any:
     """Return a symmetric positive semi-definite matrix, or raise ValueError if it is not one up to rounding."""
     if is_prior(value):
         raise TypeError(f"`matrix` must be numbers, got a {type(value).__name__}; priors belong to `variance`")
-    matrix = point_rows("matrix")(value)
+    matrix: Any = point_rows("matrix")(value)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"`matrix` must have shape (m, m), the kernel of m points, got shape {matrix.shape}")
     if not is_concrete(matrix):
