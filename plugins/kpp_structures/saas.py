@@ -28,9 +28,9 @@ class SAASLengthscales(dist.Distribution):
 
     A small shared :math:`\tau` makes all lengthscales long. The heavy tails let single features keep a short one. The
     distribution is that of the vector :math:`\ell`: its density is an integral over :math:`\tau`, which is computed
-    numerically, to rounding errors in float64. So :math:`\tau` is not a site, and an inference sees one vector of positive
-    numbers. Use `kpp.NUTS` or `kpp.Laplace`: for more than two features the density has no maximum, as `kpp.MAP` needs,
-    because it grows without bound as all lengthscales tend to 0 together.
+    numerically, to rounding errors in float64. So :math:`\tau` is not a site, and an inference sees one vector of
+    positive numbers. Use `kpp.NUTS` or `kpp.Laplace`: for more than two features the density has no maximum, as
+    `kpp.MAP` needs, because it grows without bound as all lengthscales tend to 0 together.
 
     Args:
         num_features: d, the number of features.
