@@ -48,6 +48,7 @@ PACKAGES = {
         "kpp_surrogates",
         "kpp_gpec",
         "kpp_optimization",
+        "kpp_structures",
         "kpp_converters",
         "kpp_study",
     ],

@@ -24,6 +24,7 @@ PACKAGES = (
     "kpp_optimization",
     "kpp_pref_shap",
     "kpp_rkhs_shap",
+    "kpp_structures",
     "kpp_study",
     "kpp_surrogates",
 )
@@ -101,6 +102,7 @@ def test_the_wheel_registers_the_plugins_and_the_command(built: Path):
         "optimization = kpp_optimization",
         "pref_shap = kpp_pref_shap",
         "rkhs_shap = kpp_rkhs_shap",
+        "structures = kpp_structures",
         "study = kpp_study",
         "surrogates = kpp_surrogates",
     ):

@@ -6,9 +6,9 @@ by their names,
     {"name": "RBF", "lengthscale": {"prior": "LogNormal", "loc": 0.0, "scale": 1.0, "expand": [10]}, "variance": 1.0}
 
 Arrays are (nested) lists of numbers, read in JAX's default precision; a prior is the name of a NumPyro distribution
-with its arguments, and with "expand" and "to_event" where the distribution is expanded or its axes are events; an
-object inside an object is again a spec; fields with default values may be left out. A value that cannot be written
-exactly is an error.
+(or of a `prior_class`) with its arguments, and with "expand" and "to_event" where the distribution is expanded or its
+axes are events; an object inside an object is again a spec; fields with default values may be left out. A value that
+cannot be written exactly is an error.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _DERIVED = frozenset({"covariance_matrix", "precision_matrix"})
 
 _Class = TypeVar("_Class", bound=type)
 _DATA: dict[str, type] = {}  # data classes whose instances registered objects may hold, see `data_class`
+_PRIORS: dict[str, Any] = {}  # distributions other than those of NumPyro, see `prior_class`
 _TEXTS: dict[type, Callable[[Any], str]] = {}  # how instances are written, see `written_as_text`
 
 separate_threads()
@@ -47,6 +48,24 @@ def data_class(cls: _Class) -> _Class:
     """
     _DATA[cls.__name__] = cls
     return cls
+
+
+def prior_class(cls: _Class) -> _Class:
+    """Allow specs to hold instances of a distribution that is not one of NumPyro; a decorator.
+
+    Args:
+        cls: A distribution whose arguments are its attributes. Its module must be loaded when a spec is read: a plugin
+            imports it in a hook.
+    """
+    _PRIORS[cls.__name__] = cls
+    return cls
+
+
+def prior_classes() -> dict[str, Any]:
+    """Return the distributions that specs may hold, by their names."""
+    # Of the functions, only those that build a distribution, such as `Bernoulli`; none of the base classes.
+    built_in = {name: getattr(dist, name) for name in dist.__all__ if name[0].isupper()}
+    return {name: cls for name, cls in (built_in | _PRIORS).items() if cls is not dist.Distribution}
 
 
 def written_as_text(write: Callable[[Any], str]) -> Callable[[_Class], _Class]:
@@ -280,14 +299,14 @@ def _kinds_offering(name: object) -> list[str]:
 
 def _decode_prior(spec: Mapping[str, Any], path: str) -> dist.Distribution:
     name = spec["prior"]
-    # Of the functions, only those that build a distribution, such as `Bernoulli`; none of the base classes.
-    if name not in dist.__all__ or not name[0].isupper() or getattr(dist, name) is dist.Distribution:
+    known = prior_classes()
+    if not isinstance(name, str) or name not in known:
         raise ValueError(f"{_at(path)}numpyro.distributions has no distribution {name!r}")
     arguments = {
         key: _decode(value, _join(path, key)) for key, value in spec.items() if key != "prior" and key not in _WRAPPERS
     }
     try:
-        prior = getattr(dist, name)(**arguments)
+        prior = known[name](**arguments)
         if "expand" in spec:
             prior = prior.expand(tuple(map(operator.index, spec["expand"])))
         if "to_event" in spec:

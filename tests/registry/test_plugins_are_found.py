@@ -37,6 +37,7 @@ def test_own_parts_are_registered_without_a_warning():
         "optimization",
         "pref_shap",
         "rkhs_shap",
+        "structures",
         "study",
         "surrogates",
     }

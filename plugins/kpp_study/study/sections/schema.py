@@ -14,9 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpyro.distributions as dist
-
 from kpp import registry
+from kpp.storage.serialization import prior_classes
 from kpp_study.study.sections.config import DECIDED_FIELDS, SECTIONS
 from kpp_study.study.sections.data_config import KINDS
 from kpp_study.study.sections.options import fields_of, is_needed
@@ -90,8 +89,8 @@ def _kernels() -> Schema:
 
 
 def _prior() -> Schema:
-    names = [name for name in dist.__all__ if name[0].isupper() and getattr(dist, name) is not dist.Distribution]
-    described = {"prior": {"enum": sorted(names), "description": "a distribution of NumPyro"}}
+    registry.kernels()  # their plugins may have priors, too
+    described = {"prior": {"enum": sorted(prior_classes()), "description": "a distribution of NumPyro or of a plugin"}}
     sizes = {"type": "array", "items": {"type": "integer", "minimum": 1}, "description": "independent copies"}
     return {"type": "object", "properties": {**described, "expand": sizes}, "required": ["prior"]}
 
