@@ -150,7 +150,7 @@ class CausalEffect:
         .. math:: \tau(z) = \mathrm{E}[Y \mid do(\text{value}), z] - \mathrm{E}[Y \mid do(\text{reference}), z]
 
         `kpp.curve`, `kpp.importance` and `kpp.explain` take the function, for any covariates: the curve or surface of
-        the effect, and the columns that make it differ. Each draw of the hyperparameters has the same number of drawn functions.
+        the effect, and the columns that make it differ. Each draw of the hyperparameters has as many drawn functions.
 
         Args:
             rng_key: A JAX random key.
@@ -182,7 +182,7 @@ class CausalEffect:
             value: A value of the treatment, one of ``dataset["treatment"]``.
             reference: Another one.
             x: The rows to explain, a data frame of the covariates; by default all rows of the table.
-            **options: Options of `kpp.explain`; the `explainer` is by default "kernel-shap", and the `background` holds at
+            **options: Options of `kpp.explain`; the `explainer` is by default "kernel-shap", and the `background` is at
                 most 50 rows of the table, at equal distances.
 
         Returns:
