@@ -143,6 +143,13 @@ def measure_by_graph(seed: int) -> dict[str, Intervals]:
     return {"mixture over the graphs": Intervals(1.0 if z_is_cause else 1.6, low, high)}
 
 
+def measure_doubly_robust(seed: int, law: Law) -> dict[str, Intervals]:
+    """Return the interval of the effect with the doubly robust correction, on data that it was not chosen on."""
+    table = law.table(np.random.default_rng([1, seed]), ROWS)
+    effect = estimate(table, seed, law, doubly_robust=True)
+    return {"effect, doubly_robust=True": ninety_percent(law.truth, effect.contrast(*law.levels).to_numpy().ravel())}
+
+
 def measure_many_rows(seed: int) -> dict[str, Intervals]:
     """Return the interval of the effect with more rows than are exact, by inducing points."""
     law = LAWS["nonlinear, two levels"]
@@ -245,6 +252,18 @@ SIMULATIONS = {
         about, law.law, ROWS, functools.partial(measure_effect, law=law), 80 if law.likelihood else 200, known=known
     )
     for name, (about, law, known) in ABOUT.items()
+}
+SIMULATIONS |= {
+    f"{name}_doubly_robust": Simulation(
+        about,
+        law.law,
+        ROWS,
+        functools.partial(measure_doubly_robust, law=law),
+        data_sets=100,
+        known="" if name == "effect_growing" else "the correction is not needed here, and its intervals are wide.",
+    )
+    for name, (about, law, _) in ABOUT.items()
+    if name in ("effect_linear", "effect_nonlinear", "effect_growing", "effect_few_treated")
 }
 SIMULATIONS["effect_by_graph"] = Simulation(
     "a dose, under a CPDAG of two graphs",

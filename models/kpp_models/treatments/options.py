@@ -35,22 +35,25 @@ class EffectOptions:
     policies: Mapping[str, Any] | None = None  # by name: which treatment each row gets
     by_row: bool = False  # whether to add the effect in each row
     num_inducing: int | None = None  # None for the exact posterior, or a default number for many rows
+    doubly_robust: bool = False  # whether weighted residuals correct the averages
 
     def read_policies(self, column: TreatmentColumn, table: pd.DataFrame) -> Policies:
         """Return the policies, after "observed", for rows with the treatment and the adjustment set."""
         policies = dict(self.policies or {})
-        if OBSERVED in policies or self.at is not None or self.by_row:
+        if OBSERVED in policies or self.at is not None or self.by_row or self.doubly_robust:
             raise ValueError(
-                f"`policies` must be without {OBSERVED!r}, `at` and `by_row`; a value of the treatment is a policy, too"
+                f"`policies` must be without {OBSERVED!r}, `at`, `by_row` and `doubly_robust`; a value of the "
+                "treatment is a policy, too"
             )
         return Policies.read({OBSERVED: lambda rows: rows[column.name], **policies}, column, table)
 
     def check_by_inducing(self, treatment: str | tuple[str, ...]) -> None:
         """Raise ValueError if what is asked for needs an exact posterior."""
-        if self.derivative or self.by_row or self.policies is not None or not isinstance(treatment, str):
+        further = self.derivative or self.by_row or self.doubly_robust or self.policies is not None
+        if further or not isinstance(treatment, str):
             raise ValueError(
-                "`derivative`, `by_row`, `policies` and several treatments need an exact posterior, which has no "
-                "inducing points and at most 3,000 rows"
+                "`derivative`, `by_row`, `doubly_robust`, `policies` and several treatments need an exact posterior, "
+                "which has no inducing points and at most 3,000 rows"
             )
 
     def subgroup(self, column: TreatmentColumn) -> Bool[np.ndarray, " n"]:

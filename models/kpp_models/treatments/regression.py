@@ -95,6 +95,22 @@ class EffectRegression:
             variances = jnp.square(draws - expected)  # of one draw each; their mean over draws is unbiased
         return _joined(draws), np.asarray(expected), np.asarray(variances).mean((0, 1, 2))
 
+    def corrections(self, weights: jax.Array, inverse: Float[np.ndarray, "t n"]) -> Float[np.ndarray, "c s b t"]:
+        r"""Return the doubly robust corrections of the curve, by weights of the rows and inverse propensities.
+
+        .. math:: \sum_i w_i\, \frac{1\{t_i = t\}}{P(t \mid z_i)}\, r_i, \qquad r_i = \alpha_i / (R R^\top)_{ii}
+
+        r are the leave-one-out residuals. Those at the fitted values are too small where few rows have the treatment.
+        """
+        *_, size, rank = self.posterior.root.shape
+        if self.column.is_number or np.ndim(self.column.index) or not self.mean_is_latent or size != rank:
+            raise ValueError(
+                "`doubly_robust` needs a treatment of two values or a category, an outcome of numbers with Gaussian "
+                "noise, and the exact posterior"
+            )
+        residuals = self.posterior.mean.coefficients / jnp.sum(self.posterior.root**2, axis=-1)
+        return np.asarray(jnp.einsum("csbn,csn,tn->csbt", weights, residuals, inverse, precision="highest"))
+
     @property
     def is_by_inducing(self) -> bool:
         """Whether the averages take the inducing points of the fit, because they are over too many rows."""

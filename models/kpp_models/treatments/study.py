@@ -141,6 +141,7 @@ class EffectStudy:
             "policies": self.options.policies,
             "several treatments": self.question.treatments[1:] or None,
             "num_inducing": self.options.num_inducing,
+            "doubly_robust": self.options.doubly_robust or None,
             "bootstrap": None if self.options.bootstrap else False,
             "how='random common cause'": self.further or None,
         }
@@ -182,6 +183,7 @@ def causal_effect(
     policies: Mapping[str, Any] | None = None,
     shift: float | None = None,
     num_inducing: int | None = None,
+    doubly_robust: bool = False,
 ) -> CausalEffect: ...
 def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first overload
     rng_key: RngKey,
@@ -201,6 +203,7 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     policies: Mapping[str, Any] | None = None,
     shift: float | None = None,
     num_inducing: int | None = None,
+    doubly_robust: bool = False,
 ) -> CausalEffect | EffectsByGraph:
     r"""Estimate the effect of a treatment on an outcome, with its uncertainty.
 
@@ -260,6 +263,9 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         num_inducing: The number of inducing points, for a data frame whose outcome is a number with Gaussian noise. By
             default the posterior is exact up to 3,000 rows, and has 100 inducing points for more. The hyperparameters
             are then learned from at most 5,000 random rows, with 50 draws, and f from all rows.
+        doubly_robust: Whether leave-one-out residuals, weighted by inverse propensities, correct each draw of the
+            curve. It is for an effect that may be largest where few rows have a level of the treatment, which is a
+            category or has two values. Intervals are wider everywhere. The outcome is a number with Gaussian noise.
 
     Returns:
         The effect, or those under several graphs.
@@ -270,10 +276,14 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         CausalError: If the columns of a fit are not an adjustment set.
         ValueError: If a column is missing or invalid, `at` or `rows` are, the likelihood is not log-concave, a
             derivative does not exist, a policy gives treatments that are not finite or not known, derivatives, policies
-            or several treatments are asked for with more than 3,000 rows, `num_inducing` is given for labels, or
-            `rows`, `inference`, `likelihood`, `bootstrap`, `derivative`, `by_row`, `policies` or `num_inducing` are
-            given for an effect without an adjustment set.
+            or several treatments are asked for with more than 3,000 rows, `num_inducing` is given for labels,
+            `doubly_robust` for labels or a treatment of numbers, or options that need an adjustment set are given for
+            an effect without one.
         TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
+
+    References:
+        Yiu, Fong, Holmes and Rousseau, Semiparametric posterior corrections, 2023, for `doubly_robust`, there with the
+        residuals of each draw of f.
 
     Warns:
         UserWarning: If fewer than 10 effective rows tell about a value of the treatment, or a policy gives treatments
@@ -297,7 +307,7 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
     several = read_graphs(graph, asked, outcome)
     known = as_causal_graph(graph) if several is None else several[0][0]
     question = EffectQuestion(known, asked, outcome)
-    options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies, by_row, num_inducing)
+    options = EffectOptions(at, rows, num_draws, bootstrap, derivative, policies, by_row, num_inducing, doubly_robust)
     if isinstance(data, Fit):
         if several is not None or any(each is not None for each in (inference, likelihood, num_inducing)):
             raise TypeError(

@@ -40,6 +40,10 @@ _UNCERTAINTY = {
 _MOST_ROWS = 0.9
 # Means and covariances of drawn functions are exact for any number of frequencies, and the time grows with it.
 _NUM_FREQUENCIES = 100
+_METHOD, _CORRECTED = (
+    "Gaussian process averaged over the covariates",
+    ", with a doubly robust correction by leave-one-out residuals",
+)
 _BY_INDUCING = (
     ", by inducing points; `variance_parts` has the variance of what these leave out, which the intervals contain"
 )
@@ -104,6 +108,9 @@ def effect_of_fit(
         else:
             weights = options.weights(weight_key, (*shape, num_draws), mask)
             draws, expected, of_function = regression.curves(draw_key, values, weights)
+            if options.doubly_robust:
+                shifts = regression.corrections(weights, column.assignment().weights(values))
+                draws, expected = draws + shifts.reshape(draws.shape), expected + shifts
     dataset = curve_dataset(draws, count, values, labels)
     parts = np.stack([of_function, expected.var((0, 1, 2)), *left_out])
     dataset["variance_parts"] = xr.DataArray(parts, {"part": _PARTS[: len(parts)]}, ("part", "treatment"))
@@ -115,7 +122,7 @@ def effect_of_fit(
         "bootstrap": int(options.bootstrap),
         "rows": int(mask.sum()),
         "estimand": question.adjusted(column.covariates),
-        "method": "Gaussian process averaged over the covariates" + (_BY_INDUCING if by_inducing else ""),
+        "method": _METHOD + (_BY_INDUCING if by_inducing else _CORRECTED * options.doubly_robust),
         "uncertainty": _UNCERTAINTY[options.bootstrap],
         "caution": _CAUTION,
     }
