@@ -20,10 +20,7 @@ Explain = Callable[[Any, "RngKey | None"], xr.Dataset]
 class BlockTask:
     """A function that explains rows, which travels to other processes apart from the blocks.
 
-    Args:
-        explain: A function from rows and a random key to the dataset of an explanation.
-        rng_key: The random key of the whole table, or None.
-        columns: The columns of data frames that are read; None for all.
+    The random key is that of the whole table, or None. Only the `columns` of data frames are read; None stands for all.
     """
 
     def __init__(self, explain: Explain, rng_key: RngKey | None, columns: tuple[str, ...] | None) -> None:
@@ -40,12 +37,9 @@ class BlockTask:
     def explain(self, block: Any, number: int, start: int, size: int) -> xr.Dataset:
         """Return the explanation of a block.
 
-        Args:
-            block: The rows: an array or a data frame.
-            number: The number of the block, from which its random key is made.
-            start: The position of its first row in the table.
-            size: The number of rows of the largest block. A smaller one is filled up with copies of its last row, so
-                that all blocks have one compiled program and are treated alike.
+        Its random key is made from its `number`, and `start` is the position of its first row in the table. A block of
+        less than `size` rows is filled up with copies of its last row, so that all blocks have one compiled program and
+        are treated alike.
         """
         refuse_bad_rows(block, self._columns, start)
         chosen = np.minimum(np.arange(size), len(block) - 1)

@@ -37,11 +37,7 @@ class Layout:
         return cls(dims, {name: dataset[name].dtype for name in dims}, shared, dict(dataset.attrs))
 
     def arrays(self, dataset: xr.Dataset, length: int, where: str) -> dict[str, np.ndarray]:
-        """Return the arrays of a block that have rows, cut to its length.
-
-        Raises:
-            ValueError: If the block does not fit the first one.
-        """
+        """Return the arrays of a block that have rows, cut to its length; the block must fit the first one."""
         if "standard_errors" in self.dims and "standard_errors" not in dataset:  # this block was solved exactly
             dataset = dataset.assign(standard_errors=xr.zeros_like(dataset["values"]))
         found = {str(name): tuple(map(str, array.dims)) for name, array in dataset.data_vars.items()}

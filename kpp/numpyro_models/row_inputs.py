@@ -35,9 +35,8 @@ class RowInputs:
     ) -> RowInputs:
         """Read the arguments with which a model was run.
 
-        Raises:
-            ValueError: If an argument is missing, has another shape, differs in its rows from the others, or holds text
-                without levels.
+        Raises ValueError if an argument is missing, has another shape, differs in its rows from the others, or holds
+        text without levels.
         """
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         missing = [name for name in names if name not in data]

@@ -34,13 +34,8 @@ def replace_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path for a file, which replaces `path` when the block ends.
 
     If the block raises an error, `path` is unchanged and the temporary file is deleted. If the process is killed, the
-    next one that writes `path` deletes the temporary file.
-
-    Yields:
-        A path in the same folder, so that the renaming is atomic.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
+    next one that writes `path` deletes the temporary file. It is in the same folder, which must exist, so that the
+    renaming is atomic.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -84,10 +79,8 @@ def replace_folder(new: Path, target: Path) -> None:
     """Move a folder to `target`; a folder that is there is exchanged in one step and deleted.
 
     File systems that cannot exchange two folders need two steps. A process that is killed between them leaves the old
-    folder under a hidden name, and `remove_leftovers` moves it back.
-
-    Raises:
-        OSError: If a folder cannot be renamed; `target` is then unchanged.
+    folder under a hidden name, and `remove_leftovers` moves it back. If a folder cannot be renamed, `target` is
+    unchanged.
     """
     if not target.exists():
         new.rename(target)

@@ -52,11 +52,7 @@ class GPJaxConverter(kpp.AbstractConverter):
 
 
 def _conditioned(model: Any) -> Any:
-    """Return the ExactPosterior of what a user gives.
-
-    Raises:
-        TypeError: If it is something else.
-    """
+    """Return the ExactPosterior of what a user gives, or raise TypeError."""
     if type(model) is tuple and len(model) == 2 and class_name(model[0]) == "gpjax.ConjugateModel":
         return model[0].condition(model[1])
     name = class_name(model)

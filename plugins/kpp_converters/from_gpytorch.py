@@ -62,9 +62,8 @@ def example_data(rng_key: RngKey) -> tuple[Any, Any, Float[np.ndarray, "4 3"]]:
 def exact_posterior(model: Any) -> kpp.GPPosterior:
     """Return the posterior of an ExactGP, in the units of its training inputs and targets.
 
-    Raises:
-        TypeError: If the model is not an ExactGP.
-        ValueError: If it is in train mode, has batches, or a part has no exact counterpart.
+    Raises TypeError if the model is not an ExactGP, and ValueError if it is in train mode, has batches, or a part has
+    no exact counterpart.
     """
     points, targets = _training_data(model)
     mean = _constant_mean(getattr(model, "mean_module", None))

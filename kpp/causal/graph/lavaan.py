@@ -18,20 +18,12 @@ _OF_PARAMETERS = {":=", "==", "<", ">"}
 def from_lavaan(text: str) -> dict[str, Any]:
     """Read a graph in the model syntax of lavaan.
 
-    ``y ~ x + z`` is the edges x -> y and z -> y; ``f =~ a + b`` makes f latent, with the edges f -> a and f -> b;
-    ``a ~~ b`` is a <-> b. A parameter that is fixed at 0 (``y ~ 0*x``) is no edge. Intercepts, variances, definitions
+    ``y ~ x + z`` is the edges x -> y and z -> y; ``f =~ a + b`` makes f latent, with the edges f -> a and f -> b; ``a
+    ~~ b`` is a <-> b. A parameter that is fixed at 0 (``y ~ 0*x``) is no edge. Intercepts, variances, definitions
     (``:=``) and constraints are skipped. The graph has the covariances that are written, and no others: some functions
-    of lavaan add covariances of exogenous variables, or of outcomes.
-
-    Args:
-        text: The text, ``"m ~ x; y ~ m + x; x ~~ y"``, statements on lines of their own or divided by semicolons.
-
-    Returns:
-        Arguments of `CausalDAG`: `edges`, `nodes`, `latent`, `bidirected`.
-
-    Raises:
-        GraphSyntaxError: If a statement is not in this syntax, or has thresholds, composites, interactions or blocks of
-            levels or groups; the message names the statement.
+    of lavaan add covariances of exogenous variables, or of outcomes. Statements are on lines of their own or divided by
+    semicolons. Returns the arguments of `CausalDAG`. Raises GraphSyntaxError, which names the statement, if one is not
+    in this syntax, or has thresholds, composites, interactions or blocks of levels or groups.
     """
     found: dict[str, Any] = {"edges": [], "nodes": [], "latent": [], "bidirected": []}
     for statement in _statements(text):

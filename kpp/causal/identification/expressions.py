@@ -88,11 +88,8 @@ class Expression(ABC):
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
         """Return its values for an observed law, with one dimension per free node.
 
-        Args:
-            law: The probabilities of all joint values, one dimension per node, named after it.
-
-        Raises:
-            ValueError: If it divides by the probability of an event with probability 0.
+        The law holds the probabilities of all joint values, with one dimension per node. Raises ValueError if an event
+        with probability 0 is divided by.
         """
 
 
@@ -171,8 +168,7 @@ class Ratio(Expression):
 class ProbabilitySum(Expression):
     """The sum over all values of some nodes. Inside the sum, their names are the summation variables.
 
-    Raises:
-        ValueError: If no node is summed over, or if a summed node does not occur in the body.
+    At least one node is summed over, and each summed node occurs in the body.
     """
 
     over: frozenset[str]

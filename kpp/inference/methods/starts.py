@@ -67,8 +67,7 @@ def laplace_starts(
 ) -> Starts:
     """Find modes and draw the starts of chains around them.
 
-    Raises:
-        ConvergenceError: If no search converged to a mode with a positive definite Hessian.
+    Raises ConvergenceError if no search converged to a mode with a positive definite Hessian.
     """
     init_key, search_key, draw_key = jax.random.split(rng_key, 3)
     density = Density(init_key, numpyro_model, data, sites)

@@ -28,11 +28,8 @@ def subsampling_nuts(rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data
         - \tfrac12 \hat\sigma^2(\theta)
 
     where :math:`q_i` is the second-order expansion of :math:`\ell_i` around the mode of the posterior, and
-    :math:`\hat\sigma^2` estimates the variance of the second term.
-
-    Raises:
-        ValueError: If no plate draws subsamples, or a latent site is in such a plate.
-        kpp.inference.ConvergenceError: If the mode is not found.
+    :math:`\hat\sigma^2` estimates the variance of the second term. Raises ValueError if no plate draws subsamples, or a
+    latent site is in such a plate.
 
     References:
         K.-D. Dang, M. Quiroz, R. Kohn, M.-N. Tran, M. Villani (2019). Hamiltonian Monte Carlo with energy conserving

@@ -30,8 +30,7 @@ def coalition_indices(
 ) -> Float[np.ndarray, "3 s g"]:
     """Compute the indices of a game, in units of variance, from the values of all coalitions.
 
-    Raises:
-        ValueError: If there are more than 12 players whose columns vary; those of others are 0.
+    Raises ValueError if there are more than 12 players whose columns vary; those of others are 0.
     """
     varies = np.array([np.ptp(x[:, list(group)], axis=0).any() for group in players.groups])
     kept = players.keep(varies) if varies.any() else players

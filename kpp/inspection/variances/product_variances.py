@@ -58,8 +58,7 @@ def section_indices(
 ) -> tuple[Float[np.ndarray, "3 s g"], Float[np.ndarray, "3 k g"]]:
     """Compute the indices of functions, and the expected indices of the random functions.
 
-    Returns:
-        The indices in units of variance, (3, s, g) and (3, k, g), in the order of `MEASURES`.
+    They are in units of variance, in the order of `MEASURES`.
     """
     coefficients, size = sections.coefficients, len(sections.coefficients)
     indices = np.zeros((3, coefficients.shape[1], players.num_players))

@@ -31,11 +31,7 @@ class Key:
         return {**self.schema, "description": self.what, **default}
 
     def read(self, value: Any, name: str) -> Any:
-        """Return a value of the file; a list becomes a tuple. The name of the key is for messages.
-
-        Raises:
-            StudyError: If the value is invalid.
-        """
+        """Return a value of the file, or raise StudyError with the name of the key; a list becomes a tuple."""
         if not self.is_valid(value):
             raise StudyError(f"{name} must be {self.needed}, got {_shown(value)}")
         if not isinstance(value, list):
