@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import itertools
 import os
 import platform
@@ -63,7 +64,7 @@ def remove_leftovers(target: Path) -> None:
     """
     if not target.parent.is_dir():
         return
-    for path in sorted(target.parent.glob(f".{_escaped(target.name)}.*")):
+    for path in sorted(target.parent.glob(f".{glob.escape(target.name)}.*")):
         kind = _leftover(path, target)
         if kind is None:
             continue
@@ -139,10 +140,6 @@ def _is_running(process: int) -> bool:
     except OSError:  # a process of another user
         return True
     return True
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 def _exchange(first: Path, second: Path) -> bool:

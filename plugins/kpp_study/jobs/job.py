@@ -154,10 +154,7 @@ def _fingerprint(value: Any, name: str) -> str:
     if is_fit(value) and hasattr(value, "draws"):  # not its ArviZ groups, which hold when it was made
         value = [getattr(value, part, None) for part in ("model", "schema", "data", "draws")]
     try:
-        return str(joblib.hash(jax.tree.map(_as_numpy, value)))
+        plain = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, value)
+        return str(joblib.hash(plain))
     except Exception as error:  # pickle raises errors of many types
         raise TypeError(f"`{name}` cannot be recognized by a later run of the job: {error}") from error
-
-
-def _as_numpy(leaf: Any) -> Any:
-    return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
