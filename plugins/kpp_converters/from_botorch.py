@@ -11,8 +11,7 @@ from jaxtyping import Float
 import kpp
 from kpp.conversion import rescale_inputs, rescale_outputs
 from kpp.typing import RngKey
-from kpp_converters.from_gpytorch import exact_posterior, example_data
-from kpp_converters.gpytorch_kernels import number, numbers
+from kpp_converters.from_gpytorch import exact_posterior, example_data, number, numbers
 from kpp_converters.rules import class_name, find_rule
 
 
