@@ -192,10 +192,7 @@ def probability(value: T, name: str) -> T:
 
 
 def as_finite_array(value: object, name: str) -> jax.Array:
-    """Convert real numbers to a floating-point JAX array, or raise ValueError if some are NaN or infinite.
-
-    Dates, text, complex numbers and masked entries are refused, too.
-    """
+    """Convert finite real numbers, not masked, dates or text, to a floating-point JAX array, or raise ValueError."""
     if not isinstance(value, jax.Array):
         value = _numeric(value, name)
     if not (jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)):
@@ -209,10 +206,7 @@ def as_finite_array(value: object, name: str) -> jax.Array:
 
 
 def finite_arrays(points: object, name: str) -> Any:
-    """Convert the arrays of a batch of points to JAX arrays, or raise ValueError if some hold NaN or infinity.
-
-    Values that are not real numbers and masked entries are refused, too.
-    """
+    """Convert the arrays of a batch of points, as `as_finite_array` does, to JAX arrays; integers stay integers."""
 
     def convert(leaf: Any) -> jax.Array:
         if not isinstance(leaf, jax.Array):
@@ -242,10 +236,7 @@ def refuse_non_finite(points: object, name: str) -> None:
 
 
 def check_array(value: object, name: str, ndim: int) -> None:
-    """Check a field of an object that holds arrays which its constructors have read.
-
-    Raises ValueError if it is not an array of `ndim` axes, or does not hold finite real numbers.
-    """
+    """Check that a field, which constructors have read, is an array of `ndim` axes with finite real numbers."""
     if not isinstance(value, (jax.Array, np.ndarray)) or not jnp.issubdtype(value.dtype, jnp.number):
         raise ValueError(f"`{name}` must be an array of numbers, got {_describe(value)}")
     if value.ndim != ndim or jnp.issubdtype(value.dtype, jnp.complexfloating):
@@ -283,10 +274,7 @@ def as_points(x: object, name: str = "x", *, num_features: int | None = None) ->
 
 
 def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.Array:
-    """Convert targets to a float array of shape (n,).
-
-    Raises ValueError if `y` is not one-dimensional, is empty, has the wrong length, or holds NaN or infinity.
-    """
+    """Convert targets, one finite number for each of `num_rows` rows, to a float array of shape (n,)."""
     array = as_finite_array(y, name)
     if array.ndim != 1:
         hint = f"; write `{name}[:, 0]`" if array.ndim == 2 and array.shape[1] == 1 else ""

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp.lazy.block_task import BlockTask, Explain
+from kpp.lazy.block_task import BlockTask, Explain, Layout
 from kpp.lazy.blocks import Blocks, read_blocks
-from kpp.lazy.layout import Layout
 from kpp.typing import RngKey
 
 

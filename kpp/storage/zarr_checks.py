@@ -35,11 +35,7 @@ _BLOCK = re.compile(r"(.+)/\d+(\.\d+)*")
 
 
 def read_descriptions(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the description of each array by its name, and the attributes of the store under "".
-
-    Raises ValueError if something in the store is not on the list of what kpp reads, or the two copies of the
-    descriptions differ.
-    """
+    """Return the checked description of each array by its name, and the attributes of the store under ""."""
     folders = [entry for entry in os.scandir(path) if entry.is_dir()]
     places = ["", *(f"{folder.name}/" for folder in folders)]
     found = {

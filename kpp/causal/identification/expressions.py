@@ -86,11 +86,7 @@ class Expression(ABC):
 
     @abstractmethod
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return its values for an observed law, with one dimension per free node.
-
-        The law holds the probabilities of all joint values, with one dimension per node. Raises ValueError if an event
-        with probability 0 is divided by.
-        """
+        """Return its values for an observed law, probabilities with one dimension per node, with one per free node."""
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,7 @@ def build_guide(guide: Any, model: CalledWith, sites: Mapping[str, Site]) -> Cal
 
 
 def find_parameters(guide: Callable[[Data], Any], data: Data, sites: Mapping[str, Site]) -> dict[str, Any]:
-    """Run a guide once; return its initial parameters.
-
-    Raises ValueError if the guide lacks a latent site of the model: its draws would be those of the prior.
-    """
+    """Run a guide, which must have all latent sites of the model, once; return its initial parameters."""
     with handlers.block():
         trace = handlers.trace(handlers.seed(guide, jax.random.key(0))).get_trace(data)
     missing = sorted(name for name, site in sites.items() if site.kind == "latent" and name not in trace)

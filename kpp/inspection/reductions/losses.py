@@ -43,10 +43,7 @@ def read_targets(
 
 
 def evaluate(loss: Loss, y: Float[np.ndarray, " p"], predictions: Float[np.ndarray, "c p *outputs"]) -> np.ndarray:
-    """Return the losses of predictions, (c, p).
-
-    Raises ValueError if probabilities are not in [0, 1], or a user's loss is not finite or of another shape.
-    """
+    """Return the losses of predictions, (c, p); probabilities must be in [0, 1], and a user's losses finite."""
     if loss == "squared":
         return (y - predictions) ** 2
     if loss == "absolute":

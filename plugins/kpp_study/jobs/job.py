@@ -19,9 +19,8 @@ from kpp.explanations import AbstractExplainer, Explanation
 from kpp.explanations.toolkit import describe_key, is_fit
 from kpp.games import AbstractValueFunction
 from kpp.lazy.assembly import block_arrays, first_block
-from kpp.lazy.block_task import BlockTask
+from kpp.lazy.block_task import BlockTask, Layout
 from kpp.lazy.blocks import read_blocks
-from kpp.lazy.layout import Layout
 from kpp.lazy.schedulers import complete_all
 from kpp.runtime.batching import progress_bar
 from kpp.storage import zarr_store
