@@ -82,6 +82,11 @@ def rows(batch: PyTree, index: slice | int | np.ndarray) -> PyTree:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], batch)
 
 
+def num_points(batch: PyTree) -> int:
+    """Return the number of points of a batch."""
+    return jax.tree.leaves(batch)[0].shape[0]
+
+
 def spec_copy(obj: object) -> Any:
     """Write a registered object as JSON text and read it back; return None if its class is not registered."""
     for kind in registry.KINDS:
