@@ -1,7 +1,7 @@
 """Cooperative games whose players are features: coalitions, their values, and exact Shapley values."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
-from kpp.games.covariance.functionals import CoalitionValues as CoalitionValues
+from kpp.games.covariance.coalition_values import CoalitionValues as CoalitionValues
 from kpp.games.covariance.functionals import ShapleyValues as ShapleyValues
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
 from kpp.games.estimators.asymmetric import asymmetric_shapley_values as asymmetric_shapley_values
