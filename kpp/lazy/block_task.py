@@ -22,19 +22,12 @@ _TOLERANCE = 1e-6  # relative, of what blocks share: equal up to rounding, in si
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The part of an explanation's dataset that all blocks of rows share.
-
-    Args:
-        dims: The dimensions of each array.
-        dtypes: Their types.
-        shared: The arrays without the dimension ``instance``, such as base values.
-        attrs: The attributes of the first block.
-    """
+    """The part of an explanation's dataset that all blocks of rows share."""
 
     dims: dict[str, tuple[str, ...]]
     dtypes: dict[str, np.dtype]
-    shared: dict[str, np.ndarray]
-    attrs: dict[str, Any]
+    shared: dict[str, np.ndarray]  # the arrays without the dimension `instance`, such as base values
+    attrs: dict[str, Any]  # of the first block
 
     @classmethod
     def of(cls, dataset: xr.Dataset) -> Layout:

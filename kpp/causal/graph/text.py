@@ -75,11 +75,9 @@ def from_dot(text: str) -> dict[str, Any]:
     """Return the arguments of `CausalDAG` from a text in Graphviz's DOT language, such as ``digraph {x -> y; x -> z}``.
 
     An edge with `dir=both` is bidirected. A node with `latent=true` or `observed=no` is latent. Attributes of Graphviz
-    that only change the drawing are skipped, HTML labels included.
-
-    Raises:
-        GraphSyntaxError: If the text is not a directed graph in this language, or has ports, selected nodes, invisible
-            parts or an attribute that neither language defines; the message names the line.
+    that only change the drawing are skipped, HTML labels included. Raises GraphSyntaxError, which names the line, if
+    the text is not a directed graph in this language, or has ports, selected nodes, invisible parts or an attribute
+    that neither language defines.
     """
     return _arguments(_Reader(text, "DOT", header=r"(strict\s+)?digraph\b", arrows={"->"}).read())
 
@@ -88,11 +86,9 @@ def from_dagitty(text: str) -> dict[str, Any]:
     """Return the arguments of `CausalDAG` from a text of dagitty, such as ``dag {x -> y <- u; u [latent]}``.
 
     Nodes marked `latent`, `unobserved`, `l` or `u` are latent. Attributes of a question rather than of the graph
-    (`exposure` or `e`, `outcome` or `o`, `adjusted` or `a`) are skipped, and so are positions and labels.
-
-    Raises:
-        GraphSyntaxError: If the text is not a graph in this language, has edges without a direction, selected nodes, or
-            an attribute that neither language defines; the message names the line.
+    (`exposure` or `e`, `outcome` or `o`, `adjusted` or `a`) are skipped, and so are positions and labels. Raises
+    GraphSyntaxError, which names the line, if the text is not a graph in this language, has edges without a direction,
+    selected nodes, or an attribute that neither language defines.
     """
     return _arguments(_Reader(text, "dagitty", header=r"dag\b", arrows={"->", "<-", "<->"}).read())
 
