@@ -269,7 +269,7 @@ def simulation_based_calibration(
         Talts et al., 2018, algorithms 1 and 2.
     """
     check_count(count(num_datasets, "num_datasets"), "num_datasets", num_draws)
-    make = _nuts if kernel is None else kernel
+    make = functools.partial(NUTS, max_tree_depth=5) if kernel is None else kernel
     simulate_key, sample_key = jax.random.split(rng_key)
     truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)
 
@@ -313,10 +313,6 @@ def _sample_block(
     chosen = np.minimum(number * size + np.arange(size), len(keys) - 1)
     draws = sample(keys[chosen], {name: value[chosen] for name, value in seen.items()})
     return {name: np.asarray(value) for name, value in draws.items()}
-
-
-def _nuts(model: NumpyroModel) -> NUTS:
-    return NUTS(model, max_tree_depth=5)
 
 
 guard_exports(globals())

@@ -35,12 +35,7 @@ _LEAST_ROWS = 8  # numbers of rows from here on, times powers of two, have progr
 def as_rng_key(random_state: Any) -> RngKey:
     """Return the JAX random key for a `random_state` of scikit-learn.
 
-    Args:
-        random_state: An integer, the seed of the key; a `numpy.random.Generator`, a `numpy.random.RandomState` or None,
-            from which a seed is drawn; or a JAX random key, which is returned.
-
-    Raises:
-        ValueError: If it is nothing of this.
+    An integer is the seed of the key; from a generator of NumPy or None a seed is drawn; a JAX random key is returned.
     """
     if isinstance(random_state, jax.Array):
         return check_rng_key(random_state)
@@ -74,25 +69,14 @@ class KernelEstimator(BaseEstimator):
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name.
-
-        Args:
-            deep: Whether to include the fields of modules and the parameters of estimators among the parameters.
-        """
+        """Return the parameters by name; `deep` adds the fields of modules and the parameters of estimators."""
         found = super().get_params(deep=deep)
         if deep:
             found |= {path: part for name, value in list(found.items()) for path, part in _parts(name, value)}
         return found
 
     def set_params(self, **params: Any) -> KernelEstimator:
-        """Set parameters by name.
-
-        Args:
-            **params: The values. A name with a double underscore is a field of a module.
-
-        Raises:
-            ValueError: If a name is unknown, or a module refuses the value.
-        """
+        """Set parameters by name; a name with a double underscore is a field of a module."""
         inner = {name: value for name, value in params.items() if "__" in name}
         super().set_params(**{name: value for name, value in params.items() if name not in inner})
         for name, value in inner.items():
@@ -128,18 +112,9 @@ def read_arrays(
 ) -> Any:
     """Call `validate_data` of scikit-learn, after refusing what it would convert in silence.
 
-    Args:
-        estimator: The estimator.
-        X: The rows.
-        y: The labels; by default there are none.
-        numeric: Whether the labels are numbers.
-        **options: Those of `validate_data`, such as `reset` and `dtype`, which is float64 by default.
-
-    Returns:
-        The rows as an array, and the labels if there are.
-
-    Raises:
-        ValueError: If the data are invalid: entries are masked, dates or text, for example.
+    The options are those of `validate_data`, such as `reset`, and `dtype`, by default float64; `numeric` says whether
+    the labels are numbers. Returns the rows as an array, and the labels if there are. Raises ValueError if the data are
+    invalid: entries are masked, dates or text, for example.
     """
     refuse_not_numbers(X, "X")
     options = {"dtype": np.float64} | options
@@ -152,11 +127,7 @@ def read_arrays(
 def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) -> tuple[Any, np.ndarray]:
     """Read labelled rows, and make the estimator remember number and names of the columns.
 
-    Args:
-        estimator: The estimator.
-        X: A data frame or an xarray object, whose columns may hold categories, or an array (n, d).
-        y: The labels, (n,).
-        numeric: Whether they are numbers.
+    The columns of a data frame or an xarray object may hold categories; `numeric` says whether the labels are numbers.
     """
     X = as_table(X, "X")
     if not _has_names(X):
@@ -173,10 +144,7 @@ def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) ->
 def read_estimator_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> Any:
     """Read rows without labels.
 
-    Args:
-        estimator: The estimator.
-        X: A data frame, an xarray object or an array (n, d).
-        reset: Whether the estimator is being fitted, and learns the columns, which must otherwise be those it knows.
+    With `reset` the estimator learns the columns, which must otherwise be those it knows.
     """
     X = as_table(X, "X")
     if _has_names(X):

@@ -38,17 +38,10 @@ def read_labels(
 ) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
     """Read a column of two classes.
 
-    Args:
-        y: One label per row: numbers, booleans, text, or a categorical column of a data frame.
-        classes: The two classes. By default they are those of a categorical column in its order, else the values in
-            ascending order.
-        name: The argument's name for messages.
-
-    Returns:
-        The codes, 0 for the first and 1 for the second class, (n,), and the classes.
-
-    Raises:
-        ValueError: If `y` is not a column, a label is missing, or there are not exactly two classes.
+    Labels are numbers, booleans, text, or a categorical column of a data frame, whose categories are the classes in
+    their order; by default they are the values in ascending order. Returns the codes, 0 for the first and 1 for the
+    second class, and the classes. Raises ValueError if `y` is not a column, a label is missing, or there are not
+    exactly two classes.
     """
     if isinstance(y, jax.core.Tracer):
         return as_binary_labels(y, name=name), (0, 1)
@@ -64,17 +57,9 @@ def read_classes(
 ) -> tuple[Float[Array, " n"], tuple[Any, ...]]:
     """Read a column of any number of classes.
 
-    Args:
-        y: One label per row, as for `read_labels`.
-        classes: The classes, in order; some may not occur. By default as for `read_labels`.
-        name: The argument's name for messages.
-
-    Returns:
-        The codes, 0 for the first class, (n,), and the classes.
-
-    Raises:
-        ValueError: If `y` is not a column, a label is missing or not one of the classes, there is only one class, or
-            without `classes` the labels are fractions, or each of many rows has another one.
+    Labels and classes are as for `read_labels`; some classes may not occur. Returns the codes, 0 for the first class,
+    and the classes. Raises ValueError if `y` is not a column, a label is missing or not one of the classes, there is
+    only one class, or without `classes` the labels are fractions, or each of many rows has another one.
     """
     labels = _column(y, name)
     if classes is None:

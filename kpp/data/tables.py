@@ -204,12 +204,7 @@ def _column_text(name: str, levels: Sequence[Any] | None) -> str:
 def columns_of_names(x: object, schema: Schema) -> list[str]:
     """Return the text columns of a data frame in which each of many rows has a level of its own, such as an ID.
 
-    Args:
-        x: The data frame.
-        schema: Its schema.
-
-    Returns:
-        The names of these columns; none if there are fewer than 10 rows, which may differ by chance.
+    There are none if there are fewer than 10 rows, which may differ by chance.
     """
     num_rows = len(np.asarray(x[schema.feature_names[0]])) if isinstance(x, _Table) else 0
     return [name for name, levels in schema.levels.items() if num_rows >= _MANY_ROWS and len(levels) == num_rows]
@@ -228,16 +223,9 @@ def is_table(x: object) -> bool:
 def as_table(x: Any, name: str = "x") -> Any:
     """Return an xarray object with names as a data frame, and anything else unchanged.
 
-    Args:
-        x: A Dataset whose variables are the columns; or a DataArray (n, d) whose last dimension has a coordinate of
-            text, the names of the columns.
-        name: The argument's name for messages.
-
-    Returns:
-        The data frame without the coordinates of the rows: of Dask if `x` has chunks, else of pandas; or `x`.
-
-    Raises:
-        ValueError: If the variables of a Dataset do not have one dimension, which they share.
+    The variables of a Dataset are the columns and share one dimension, otherwise ValueError is raised; a DataArray (n,
+    d) has a coordinate of text along its last dimension, the names of the columns. The data frame lacks the coordinates
+    of the rows; it is of Dask if `x` has chunks, else of pandas.
     """
     if not isinstance(x, (xr.Dataset, xr.DataArray)):
         return x
@@ -257,11 +245,7 @@ def as_table(x: Any, name: str = "x") -> Any:
 
 
 def as_frame(x: Any, name: str) -> Any:
-    """Return a data frame whose columns are variables, or an xarray object with names as one.
-
-    Raises:
-        ValueError: If `x` is neither.
-    """
+    """Return a data frame whose columns are variables, or an xarray object with names as one, or raise ValueError."""
     table = as_table(x, name)
     if not is_table(table):
         raise ValueError(f"`{name}` must be a data frame with the variables as columns, got {type(x).__name__}")

@@ -122,12 +122,9 @@ _CLASSES = {
 def check_arguments(function: Function) -> Function:
     """Return a function that checks the kinds of its arguments before it runs.
 
-    An argument is checked if its annotation is built from plain types, classes, arrays, paths, functions, sequences
-    and mappings. Traced arrays are trusted.
-
-    Returns:
-        The function with the same name, signature and documentation. It raises TypeError, or ValueError where plain
-        types are needed, for an argument of another kind; the message names the argument.
+    An argument is checked if its annotation is built from plain types, classes, arrays, paths, functions, sequences and
+    mappings. Traced arrays are trusted. The function keeps its name, signature and documentation. For an argument of
+    another kind it raises TypeError, or ValueError where plain types are needed; the message names the argument.
     """
 
     @functools.wraps(function)
@@ -157,11 +154,7 @@ def _check(value: Any, name: str, kinds: tuple[Kind, ...]) -> None:
 
 
 def guard_exports(namespace: dict[str, Any]) -> None:
-    """Let the functions and methods that a package or module hands out check their arguments.
-
-    Args:
-        namespace: Its ``globals()``.
-    """
+    """Let what a package or module hands out check its arguments; `namespace` is its ``globals()``."""
     for name in handed_out(namespace):
         namespace[name] = guard(namespace[name], namespace["__name__"])
 
@@ -185,11 +178,7 @@ def guard(value: Any, package: str) -> Any:
     """Return a function that checks its arguments, or a class whose methods do; anything else as it is.
 
     A function is also replaced in the module that defines it, where pickle looks it up, and the classes that it returns
-    are guarded.
-
-    Args:
-        value: What a package hands out.
-        package: The name of the package, or of one of its modules. What comes from other packages is left as it is.
+    are guarded. What comes from other packages than `package` is left as it is.
     """
     package = package.partition(".")[0]
     if inspect.isclass(value):

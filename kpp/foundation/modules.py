@@ -31,10 +31,7 @@ class AbstractModule(eqx.Module):
 
     An abstract class requires a field by annotating it with `equinox.AbstractVar` or `equinox.AbstractClassVar`, and
     its name starts with ``Abstract``. Every other class is final. Equinox checks an instance; this class checks each
-    final class when it is created.
-
-    Raises:
-        TypeError: If a final class lacks a required field.
+    final class when it is created. A final class that lacks a required field is a TypeError.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -52,11 +49,8 @@ class AbstractModule(eqx.Module):
     def __check_init__(self) -> None:
         """Check the fields whose annotations are plain types or abstract classes, such as ``int | None``.
 
-        Equinox calls the checks of the subclasses first.
-
-        Raises:
-            TypeError: If a field does not hold an instance of one of its types.
-            ValueError: If a field of a plain type does not; also if a number is NaN.
+        Equinox calls the checks of the subclasses first. Raises TypeError, or ValueError for a field of a plain type or
+        NaN, if a field holds another type.
         """
         for name, types in _checked_fields(type(self)):
             check_type(getattr(self, name), name, types)

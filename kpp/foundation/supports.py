@@ -29,17 +29,7 @@ def check_prior_shape(prior: Distribution, name: str) -> None:
 
 
 def check_prior_support(prior: Distribution, name: str, low: float = 0.0, high: float = np.inf) -> None:
-    """Check that the draws of a prior are in the range of its parameter, as far as the support is known.
-
-    Args:
-        prior: The prior.
-        name: The parameter's name, for the message.
-        low: The least value of the parameter.
-        high: The largest value.
-
-    Raises:
-        ValueError: If the prior has draws out of the range; the message names priors that have none.
-    """
+    """Raise ValueError if a prior is known to have draws out of the range of its parameter."""
     if isinstance(prior, Delta):  # its support is all real numbers, but its only draw is the value
         return
     support = _base_support(prior.support)

@@ -57,11 +57,7 @@ def check_rng_key(rng_key: object, name: str = "rng_key") -> Any:
 
 
 def one_of(value: T, name: str, allowed: Iterable[T]) -> T:
-    """Return an option that is one of the allowed values.
-
-    Raises:
-        ValueError: If the option is not one of them; the message suggests a similar one.
-    """
+    """Return an option that is one of the allowed values, or raise ValueError, whose message suggests a similar one."""
     choices = tuple(allowed)
     for choice in choices:
         # True == 1, and comparing an array gives an array: only values of one type are compared.
@@ -76,16 +72,9 @@ def one_of(value: T, name: str, allowed: Iterable[T]) -> T:
 def check_type(value: object, name: str, types: Iterable[str]) -> None:
     """Check that a value is an instance of one of some types, which are given by their names.
 
-    A boolean is not an integer, an integer is a float, and numbers of NumPy are numbers. Traced values are trusted.
-
-    Args:
-        value: The value.
-        name: The argument's name for the message.
-        types: Names of types: "bool", "int", "float", "str", "None", or the name of any class or of one of its bases.
-
-    Raises:
-        ValueError: If the value is of a plain type other than these, or is NaN.
-        TypeError: If it should be an instance of another class and is not.
+    A boolean is not an integer, an integer is a float, and numbers of NumPy are numbers. Traced values are trusted. The
+    types are "bool", "int", "float", "str", "None", or the name of any class or of one of its bases. Raises ValueError
+    if plain types are needed or the value is NaN, and otherwise TypeError.
     """
     types = tuple(types)
     if not is_concrete(value) or any(is_instance(value, kind) for kind in types):
@@ -98,13 +87,8 @@ def check_type(value: object, name: str, types: Iterable[str]) -> None:
 def wrong_kind(value: object, name: str, needed: Iterable[str]) -> Exception:
     """Return the error for an argument of a kind that is not allowed.
 
-    Args:
-        value: The argument.
-        name: Its name for the message.
-        needed: The kinds that are allowed, in words: "an integer", "a kernel".
-
-    Returns:
-        A ValueError if plain types are needed, and otherwise a TypeError.
+    The kinds `needed` are in words: "an integer", "a kernel". It is a ValueError if plain types are needed, and
+    otherwise a TypeError.
     """
     needed = dict.fromkeys(needed)
     plain = all(words in _WORDS.values() for words in needed)
@@ -149,15 +133,8 @@ def _describe_short(value: object) -> str:
 def count(value: object, name: str, least: int = 1, *, most: int | None = None, most_is: str = "") -> int:
     """Return an integer after checking that it is in a range.
 
-    Args:
-        value: The integer, of Python or NumPy; booleans are not counts.
-        name: The argument's name for the message.
-        least: The smallest integer that is allowed.
-        most: The largest integer that is allowed; None for no limit.
-        most_is: The meaning of the largest integer, for the message: "the number of rows".
-
-    Raises:
-        ValueError: If the value is not an integer, or is out of range; 2**53 is the most without another limit.
+    Booleans are not counts. Without `most` the limit is 2**53; `most_is` is the meaning of `most` for the message: "the
+    number of rows".
     """
     limits = f"at least {least}" if most is None else f"between {least} and {most}"
     limits += f" ({most_is})" if most_is else ""
@@ -173,15 +150,8 @@ def count(value: object, name: str, least: int = 1, *, most: int | None = None, 
 def at_least(value: T, name: str, least: int | float, *, infinity_allowed: bool = True) -> T:
     """Return numbers that are not smaller than a bound.
 
-    Args:
-        value: A number or an array of numbers. Values of traced arrays are trusted.
-        name: The argument's name for the message.
-        least: The bound.
-        infinity_allowed: Whether infinity is accepted.
-
-    Raises:
-        ValueError: If the value is not numeric, is NaN, is smaller than the bound, or is infinite and
-            `infinity_allowed` is False.
+    The values of traced arrays are trusted. Raises ValueError if the value is not numeric, is NaN, is smaller than the
+    bound, or is infinite and `infinity_allowed` is False.
     """
     numbers = _numbers(value, name)
     if numbers is not None and not np.all(numbers >= least):
@@ -194,14 +164,8 @@ def at_least(value: T, name: str, least: int | float, *, infinity_allowed: bool 
 def positive(value: T, name: str, *, infinity_allowed: bool = False) -> T:
     """Return numbers that are greater than 0.
 
-    Args:
-        value: A number or an array of numbers. Values of traced arrays are trusted.
-        name: The argument's name for the message.
-        infinity_allowed: Whether infinity is accepted.
-
-    Raises:
-        ValueError: If the value is not numeric, is NaN, or is not positive, or is infinite and `infinity_allowed` is
-            False.
+    The values of traced arrays are trusted. Raises ValueError if the value is not numeric, is NaN, is not positive, or
+    is infinite and `infinity_allowed` is False.
     """
     numbers = _numbers(value, name)
     if numbers is not None and not np.all(numbers > 0):
@@ -212,11 +176,7 @@ def positive(value: T, name: str, *, infinity_allowed: bool = False) -> T:
 
 
 def between(value: T, name: str, low: int | float, high: int | float, *, ends: bool = True) -> T:
-    """Return numbers that lie between two bounds, or, if `ends` is True, at one of them.
-
-    Raises:
-        ValueError: If the value is not numeric, is NaN, or is outside of the bounds.
-    """
+    """Return numbers that lie between two bounds, or, if `ends` is True, at one of them; NaN is refused."""
     numbers = _numbers(value, name)
     if numbers is None:
         return value
@@ -227,25 +187,12 @@ def between(value: T, name: str, low: int | float, high: int | float, *, ends: b
 
 
 def probability(value: T, name: str) -> T:
-    """Return a probability that is neither 0 nor 1, such as the mass of an interval or a quantile's level.
-
-    Args:
-        value: A number or an array of numbers. Values of traced arrays are trusted.
-        name: The argument's name for the message.
-
-    Raises:
-        ValueError: If the value is not numeric, or is not strictly between 0 and 1.
-    """
+    """Return a probability that is neither 0 nor 1, such as the mass of an interval or a quantile's level."""
     return between(value, name, 0.0, 1.0, ends=False)
 
 
 def as_finite_array(value: object, name: str) -> jax.Array:
-    """Convert real numbers to a floating-point JAX array, or raise ValueError if some are NaN or infinite.
-
-    Raises:
-        ValueError: If the values are not real numbers (dates, text and complex numbers are not), entries are masked, or
-            some are NaN or infinite (with counts).
-    """
+    """Convert finite real numbers, not masked, dates or text, to a floating-point JAX array, or raise ValueError."""
     if not isinstance(value, jax.Array):
         value = _numeric(value, name)
     if not (jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)):
@@ -259,11 +206,7 @@ def as_finite_array(value: object, name: str) -> jax.Array:
 
 
 def finite_arrays(points: object, name: str) -> Any:
-    """Convert the arrays of a batch of points to JAX arrays, or raise ValueError if some hold NaN or infinity.
-
-    Raises:
-        ValueError: If values are not real numbers, are masked, or are NaN or infinite.
-    """
+    """Convert the arrays of a batch of points, as `as_finite_array` does, to JAX arrays; integers stay integers."""
 
     def convert(leaf: Any) -> jax.Array:
         if not isinstance(leaf, jax.Array):
@@ -285,11 +228,7 @@ def _to_jax(array: np.ndarray, dtype: Any) -> jax.Array:
 
 
 def refuse_non_finite(points: object, name: str) -> None:
-    """Check that no array of a batch of points holds NaN or infinity.
-
-    Raises:
-        ValueError: If values are NaN or infinite, with their numbers and the first place.
-    """
+    """Raise ValueError if an array of a batch of points holds NaN or infinity, with the first place."""
     for leaf in jax.tree.leaves(points):
         if isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating):
             if is_concrete(leaf) and not _is_finite(leaf):
@@ -297,11 +236,7 @@ def refuse_non_finite(points: object, name: str) -> None:
 
 
 def check_array(value: object, name: str, ndim: int) -> None:
-    """Check a field of an object that holds arrays which its constructors have read.
-
-    Raises:
-        ValueError: If it is not an array of `ndim` axes, or does not hold finite real numbers.
-    """
+    """Check that a field, which constructors have read, is an array of `ndim` axes with finite real numbers."""
     if not isinstance(value, (jax.Array, np.ndarray)) or not jnp.issubdtype(value.dtype, jnp.number):
         raise ValueError(f"`{name}` must be an array of numbers, got {_describe(value)}")
     if value.ndim != ndim or jnp.issubdtype(value.dtype, jnp.complexfloating):
@@ -320,16 +255,8 @@ def _is_finite(array: jax.Array | np.ndarray) -> bool:
 def as_points(x: object, name: str = "x", *, num_features: int | None = None) -> jax.Array:
     """Convert a table of points to a float array of shape (n, d).
 
-    Args:
-        x: The points, one row each.
-        name: The argument's name for the message.
-        num_features: The number of columns required, if any.
-
-    Returns:
-        A float array of shape (n, d) with n, d >= 1.
-
-    Raises:
-        ValueError: If `x` is not two-dimensional, is empty, has the wrong number of columns, or holds NaN or infinity.
+    The array has at least one row and one column. Raises ValueError if `x` is not two-dimensional, is empty, does not
+    have `num_features` columns, or holds NaN or infinity.
     """
     array = as_finite_array(x, name)
     if array.ndim == 1:
@@ -347,11 +274,7 @@ def as_points(x: object, name: str = "x", *, num_features: int | None = None) ->
 
 
 def as_targets(y: object, num_rows: int | None = None, name: str = "y") -> jax.Array:
-    """Convert targets to a float array of shape (n,).
-
-    Raises:
-        ValueError: If `y` is not one-dimensional, is empty, has the wrong length, or holds NaN or infinity.
-    """
+    """Convert targets, one finite number for each of `num_rows` rows, to a float array of shape (n,)."""
     array = as_finite_array(y, name)
     if array.ndim != 1:
         hint = f"; write `{name}[:, 0]`" if array.ndim == 2 and array.shape[1] == 1 else ""
@@ -387,16 +310,8 @@ def refuse_first(values: np.ndarray | jax.Array, wrong: np.ndarray | jax.Array, 
 def as_binary_labels(y: object, num_rows: int | None = None, name: str = "y") -> jax.Array:
     """Convert class labels in {0, 1} to a float array of shape (n,).
 
-    Args:
-        y: One label per row, 0 or 1 (booleans count).
-        num_rows: The number of rows required, if any.
-        name: The argument's name for the message.
-
-    Returns:
-        A float array of shape (n,) of zeros and ones.
-
-    Raises:
-        ValueError: If a label is neither 0 nor 1, only one class occurs, or the shape is wrong.
+    Booleans count as labels. Raises ValueError if a label is neither 0 nor 1, only one class occurs, or the shape is
+    wrong.
     """
     words = [] if isinstance(y, jax.Array) else [entry for entry in np.ravel(np.asarray(y)) if isinstance(entry, str)]
     if words:
@@ -480,11 +395,7 @@ def refuse_masked(value: object, name: str) -> None:
 
 
 def refuse_dates(array: np.ndarray, name: str, where: str = "") -> None:
-    """Raise ValueError if an array holds dates, times or durations, of NumPy or as objects of Python or pandas.
-
-    Raises:
-        ValueError: If it does; the message says what can be used instead.
-    """
+    """Raise ValueError if an array holds dates, times or durations, of NumPy or as objects of Python or pandas."""
     found = str(array.dtype) if array.dtype.kind in "mM" else None
     if array.dtype.kind == "O":
         found = next((type(value).__name__ for value in array.ravel().tolist() if _is_date(value)), None)
@@ -513,11 +424,7 @@ def _refuse_sparse(value: object, name: str) -> None:
 
 
 def as_array(value: object, name: str) -> np.ndarray:
-    """Return a value as an array of NumPy, of any type.
-
-    Raises:
-        ValueError: If it holds lists of different lengths, or more than 64 lists in one another.
-    """
+    """Return a value as an array of NumPy; lists of different lengths, or more than 64 in one another, are refused."""
     try:
         return np.asarray(value)
     except (ValueError, RecursionError) as error:

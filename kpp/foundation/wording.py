@@ -30,8 +30,7 @@ def named(values: Iterable[Any]) -> str:
 def warn_at_edge(chosen: Mapping[str, tuple[float, Any]]) -> None:
     """Warn if the best value of a grid is its least or largest one, because a better one may lie beyond.
 
-    Args:
-        chosen: For each name the best value and all values of the grid. A grid of fewer than 3 values has no inside.
+    Each name has the best value and all values of its grid. A grid of fewer than 3 values has no inside.
     """
     at_edge = [
         f"{name} = {value:.4g}"

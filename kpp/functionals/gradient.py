@@ -108,7 +108,4 @@ def _near_one_point(function: RKHSFunction, two: Float[Array, "2 d"], feature: i
     """Return the kernel matrices between two points, and their second derivatives, for all draws."""
     slope = Gradient(two, (feature,))
 
-    def of_kernel(kernel: AbstractKernel) -> tuple[Array, Array]:
-        return kernel.gram(two), slope.prior_covariance(kernel)
-
-    return function.map_draws(lambda draw: of_kernel(draw.kernel))
+    return function.map_draws(lambda draw: (draw.kernel.gram(two), slope.prior_covariance(draw.kernel)))

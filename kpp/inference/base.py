@@ -146,9 +146,8 @@ class ApproximateMarginal(Protocol):
     def draw_latents(self, rng_key: jax.Array, value: Any) -> tuple[dict[str, jax.Array], jax.Array]:
         r"""Draw the latent values from their approximate law given the observations.
 
-        Returns:
-            The values by site, and the log of the weight that makes draws of z and of the posterior under the
-            approximate density q(y) of this distribution exact, :math:`\log p(y, z) - \log q(z) - \log q(y)`.
+        Returns the values by site, and the log of the weight that makes draws of z and of the posterior under the
+        approximate density q(y) of this distribution exact, :math:`\log p(y, z) - \log q(z) - \log q(y)`.
         """
 
 

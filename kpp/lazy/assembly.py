@@ -9,9 +9,8 @@ import jax
 import numpy as np
 import xarray as xr
 
-from kpp.lazy.block_task import BlockTask, Explain
+from kpp.lazy.block_task import BlockTask, Explain, Layout
 from kpp.lazy.blocks import Blocks, read_blocks
-from kpp.lazy.layout import Layout
 from kpp.typing import RngKey
 
 
@@ -20,13 +19,9 @@ def explain_blocks(
 ) -> xr.Dataset:
     """Return the dataset of the explanation of a table in blocks, computed when it is needed.
 
-    The first block is computed at once, because it shows which arrays the explanation has, and is kept.
-
-    Args:
-        explain: A function from rows and a random key to the dataset of an explanation.
-        x: The table; see `read_blocks`.
-        rng_key: A random key. The key of block b is ``jax.random.fold_in(rng_key, b)``.
-        columns: The columns of data frames that are read; None for all.
+    The first block is computed at once, because it shows which arrays the explanation has, and is kept. `explain` gives
+    the dataset of some rows and a random key, which is ``jax.random.fold_in(rng_key, b)`` for block b. Only the
+    `columns` of data frames are read; None stands for all.
     """
     import dask.array as da
     from dask.delayed import delayed

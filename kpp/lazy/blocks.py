@@ -17,17 +17,11 @@ from kpp.foundation.validation import count
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Blocks of consecutive rows, none of them empty.
+    """Blocks of consecutive rows, none of them empty."""
 
-    Args:
-        pieces: The blocks as Dask's delayed objects: arrays (k, d), or pandas data frames.
-        lengths: The number of rows of each block.
-        columns: The names of the columns of data frames; None for arrays.
-    """
-
-    pieces: Sequence[Any]
+    pieces: Sequence[Any]  # Dask's delayed objects: arrays (k, d), or pandas data frames
     lengths: tuple[int, ...]
-    columns: tuple[str, ...] | None
+    columns: tuple[str, ...] | None  # None for arrays
 
     @property
     def num_rows(self) -> int:
@@ -62,19 +56,11 @@ def is_chunked(x: object) -> bool:
 def read_blocks(x: object, rows_per_block: int | None = None) -> Blocks:
     """Return a table in blocks of rows.
 
-    The rows of a data frame are counted, which reads it once. Nothing else is computed.
-
-    Args:
-        x: A Dask array (n, d), a Dask data frame, or an `xarray.DataArray` with chunks. Chunks along other axes than
-            the rows are joined.
-        rows_per_block: The number of rows of each block but the last; by default the chunks of `x`.
-
-    Returns:
-        The blocks; empty chunks and partitions are left out.
-
-    Raises:
-        TypeError: If `x` is another collection of Dask.
-        ValueError: If `x` has no rows, chunks of unknown size, or partitions with different columns.
+    The rows of a data frame are counted, which reads it once. Nothing else is computed. A table is a Dask array (n, d),
+    whose chunks along other axes are joined, a Dask data frame, or an `xarray.DataArray` with chunks; empty chunks and
+    partitions are left out. All blocks but the last have `rows_per_block` rows, or, by default, those of the chunks.
+    Raises TypeError for another collection of Dask, and ValueError if there are no rows, chunks of unknown size, or
+    partitions with different columns.
     """
     import dask.array as da
 

@@ -29,11 +29,7 @@ def is_dask_chosen() -> bool:
 
 
 def complete_all(tasks: Sequence[Any], notice: Callable[[int], object], if_gone: str) -> list[Any]:
-    """Compute delayed tasks, call `notice` with 1 after each, and return their results in order.
-
-    Raises:
-        RuntimeError: If the scheduler is gone.
-    """
+    """Compute delayed tasks, call `notice` with 1 after each, and return their results in order."""
     if not tasks:
         return []
     client = active_client()

@@ -29,21 +29,9 @@ def map_numbers(
 
     If the process has a Dask client, or ``dask.config`` has a scheduler, the calls are tasks of Dask. Then the function
     travels once to each worker, with the precision of this process. Otherwise the calls are made in threads, and inside
-    of such a call one after the other.
-
-    Args:
-        f: The function. It must not depend on the order of the calls.
-        num_tasks: The number of calls.
-        name: The name of a task, such as "replication", which errors state together with its number.
-        label: The text in front of the progress bar.
-        threads: The largest number of threads, if Dask is not used.
-        progress: Whether to show the progress bar.
-        compiles: Whether the first call compiles a program that all calls share. Then threads start after it.
-
-    Raises:
-        RuntimeError: If the scheduler is gone.
-        TypeError: If the function cannot travel.
-        Exception: Any error of a call, with a note that names the task.
+    of such a call one after the other. The function must not depend on the order of the calls. Errors state the `name`
+    of a task, such as "replication", and its number. If the first call compiles a program that all calls share, threads
+    start after it. Raises RuntimeError if the scheduler is gone, and TypeError if the function cannot travel.
     """
     call = functools.partial(_call, f, name, num_tasks)
     with progress_bar(num_tasks, label, unit=name, show=progress) as bar:

@@ -16,9 +16,6 @@ class TravelingFunction:
     JAX reads arrays of double precision as single precision wherever double precision is off, as in a new process.
     So the function travels as bytes, and is read and called in the precision of the process that made it. A worker
     reads it once and keeps what it has compiled for the next calls. A call makes no threads of its own.
-
-    Args:
-        function: The function.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -27,11 +24,7 @@ class TravelingFunction:
         self._x64 = bool(jax.config.jax_enable_x64)
 
     def pack(self, what: str) -> TravelingFunction:
-        """Turn the function into bytes now, and return this object.
-
-        Raises:
-            TypeError: If that is not possible.
-        """
+        """Turn the function into bytes now, and return this object, or raise TypeError if that is not possible."""
         try:
             self.__getstate__()
         except Exception as error:  # pickle raises errors of many types

@@ -50,16 +50,10 @@ def conjugate_gradients(
 ) -> ShiftedSolutions:
     r"""Solve :math:`(A + s_j I)\, x = b_i` for all shifts and right-hand sides.
 
-    Args:
-        multiply: The product of A, symmetric and positive definite, with columns, (n, k).
-        right: b, (n, k).
-        shifts: s, at least 0.
-        tolerance: The iterations end when no residual of A has a norm above this times the norm of its right-hand side.
-            The residuals of the shifted matrices are smaller. It is at least 100 times the rounding unit.
-        max_steps: The largest number of iterations.
-
-    Returns:
-        The solutions, which JAX cannot differentiate in reverse mode.
+    A is given by its product with columns, and is symmetric and positive definite; shifts are at least 0. The
+    iterations end when no residual of A has a norm above the tolerance, at least 100 times the rounding unit, times the
+    norm of its right-hand side. The residuals of the shifted matrices are smaller. JAX cannot differentiate the
+    solutions in reverse mode.
 
     References:
         Jegerlehner, Krylov space solvers for shifted linear systems, 1996, section 2.3.
@@ -110,10 +104,8 @@ def solve_by_conjugate_gradients(
 ) -> Float[Array, "n k"]:
     r"""Return :math:`A^{-1} b`, which JAX can differentiate in both modes and any number of times.
 
-    Each derivative is the solution of a further system with the matrix.
-
-    Returns:
-        The solutions, (n, k); NaN if the iterations did not converge.
+    Each derivative is the solution of a further system with the matrix. The solutions are NaN if the iterations did not
+    converge.
     """
 
     def solve(matrix: Callable[[Array], Array], columns: Array) -> Array:

@@ -35,10 +35,8 @@ def pivoted_cholesky(matrix: Float[Array, "n n"], rank: int) -> Float[Array, "n 
     r"""Return a root of low rank, :math:`A \approx G G^\top`, by the pivoted Cholesky factorization.
 
     Each pivot is the row with the largest diagonal element that is left, as in a Cholesky factorization with complete
-    pivoting, which stops after r columns. The error is positive semi-definite; its diagonal is what is left.
-
-    Returns:
-        G, (n, r). Once the largest element left is below 1e-12 of the mean diagonal, the other columns are 0.
+    pivoting, which stops after r columns. The error is positive semi-definite; its diagonal is what is left. Once the
+    largest element left is below 1e-12 of the mean diagonal, the other columns are 0.
 
     References:
         Harbrecht, Peters and Schneider, On the low-rank approximation by the pivoted Cholesky decomposition, 2012,
@@ -53,13 +51,8 @@ def pivoted_whitener(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel 
     .. math:: R A R^\top = \mathrm{diag}(1, \ldots, 1, 0, \ldots, 0), \qquad A R^\top R A = A
 
     R is the inverse of the lower factor of A, or, if a pivot of this factor is a rounding error, the inverse of the
-    factor of the r rows and columns that are pivots. In the derivative the pivots are constant.
-
-    Returns:
-        R, of shape (n, n). In traced code it is NaN where A has negative eigenvalues.
-
-    Raises:
-        kpp.linalg.FactorizationError: If A is concrete and has negative eigenvalues, apart from rounding errors.
+    factor of the r rows and columns that are pivots. In the derivative the pivots are constant. Negative eigenvalues,
+    apart from rounding errors, give NaN in traced code, and otherwise a FactorizationError.
     """
     matrix = jnp.asarray(matrix)
     check_room(matrix, 2, what)

@@ -103,8 +103,7 @@ def require_known(
 ) -> None:
     """Raise ValueError if a result depends on sites whose values are not known; nothing is computed.
 
-    Raises:
-        ValueError: The message names the sites, and tells those without draws from those with a value per row.
+    The message names the sites, and tells those without draws from those with a value per row.
     """
     names = [name for name, site in sites.items() if site.kind != "deterministic"]
     unknown = Unknown({name: jnp.ones(()) for name in names})

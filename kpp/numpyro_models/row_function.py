@@ -209,11 +209,7 @@ class _Probe:
         return cls(replay, site, inputs, {name: value[0, 0] for name, value in draws.items()}, inputs.rows[chosen])
 
     def value(self, unknown: Unknown) -> Array:
-        """Return the value of the site.
-
-        Raises:
-            ValueError: If the model does not run at other rows than those of training.
-        """
+        """Return the value of the site; the model must run at other rows than those of training."""
         arguments = self.inputs.arguments(self.rows)
         try:
             return _site_value(self.replay, self.site, self.draw, arguments, unknown)

@@ -33,12 +33,7 @@ class RowInputs:
         feature_names: Sequence[str] | None,
         levels: Mapping[str, Sequence[Any]],
     ) -> RowInputs:
-        """Read the arguments with which a model was run.
-
-        Raises:
-            ValueError: If an argument is missing, has another shape, differs in its rows from the others, or holds text
-                without levels.
-        """
+        """Read the arguments with which a model was run: arrays with the same rows, and text only with levels."""
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         missing = [name for name in names if name not in data]
         if missing or not names:

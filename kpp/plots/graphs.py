@@ -42,7 +42,7 @@ def causal_graph(
     """
     import networkx as nx
 
-    from kpp.causal.graph.layout import layered_positions, outer_side
+    from kpp.causal.graph.drawing import layered_positions, outer_side
     from kpp.causal.toolkit import as_nodes
 
     if not len(graph):

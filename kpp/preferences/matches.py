@@ -23,7 +23,7 @@ from kpp.foundation.validation import check_array, check_same_rows, is_concrete,
 from kpp.kernels import pad_bags
 from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import _reading
-from kpp.preferences.described_items import AbstractDescribedItems, described_by
+from kpp.preferences._reading import AbstractDescribedItems, described_by
 from kpp.preferences.notebook import matches_html
 from kpp.runtime.notebook import escaped
 from kpp.storage.serialization import data_class

@@ -45,14 +45,8 @@ def progress_bar(total: int | None, label: str, *, unit: str = "block", show: bo
     """Return a progress bar with the time passed and an estimate of the time left.
 
     If the error stream is a file or a pipe, the bar is a line every 10 seconds, so that a log stays readable. A thread
-    that does one of several pieces of work shows no bar, because the bars of these pieces would mix.
-
-    Args:
-        total: The number of steps, or None if it is not known: then the bar counts steps and shows their rate.
-        label: The text in front of the bar.
-        unit: The name of one step.
-        show: Whether to show the bar at all.
-        delay: The seconds after which the bar appears.
+    that does one of several pieces of work shows no bar, because the bars of these pieces would mix. Without a `total`
+    the bar counts steps, each called `unit`, and shows their rate. It appears after `delay` seconds.
     """
     show = show and not is_alone_in_thread()
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
@@ -116,19 +110,8 @@ def map_blocks(
 
     The last block is filled up with copies of the last row, so that all blocks have one shape. The first block is
     computed alone, because that compiles the program of all blocks. Then there may be several threads, whose programs
-    run at the same time.
-
-    Args:
-        f: A function from a block of rows to a pytree of arrays, which have the rows along `axis`.
-        rows: An array (n, ...) with n at least 1, or a pytree of such arrays.
-        size: The largest number of rows in a block.
-        axis: The axis of the rows in the results.
-        bar: A progress bar that advances by one step per block.
-        threads: The number of blocks that are computed at the same time. More than one is for a function that can be
-            called in several threads.
-
-    Returns:
-        The result of `f` for all rows, as NumPy arrays.
+    run at the same time. The rows are a pytree of arrays (n, ...) with n at least 1; the results are NumPy arrays,
+    which have the rows along `axis`. The bar advances by one step per block.
     """
     num_rows = jax.tree.leaves(rows)[0].shape[0]
     positions = _positions(num_rows, size)
@@ -253,19 +236,9 @@ def call_in_chunks(
     """Call a function of points on rows, `size` at a time.
 
     The last chunk is filled up to a power of two with copies of its last row. So memory is bounded, and a function that
-    JAX compiles is compiled for only a few shapes, for any number of rows.
-
-    Args:
-        function: A function from points (k, d) to predictions (k,) or (k, outputs), possibly led by (chain, draw).
-        rows: The points, (n, d), at least one.
-        size: The largest number of rows in a call.
-
-    Returns:
-        The predictions, (n,), led by (chain, draw) if the function returns draws, with the outputs last; and the axis
-        of the rows.
-
-    Raises:
-        ValueError: If the function does not return one prediction per row, or a prediction is not a finite number.
+    JAX compiles is compiled for only a few shapes, for any number of rows. The function gives predictions (k,) or (k,
+    outputs), possibly led by (chain, draw), of points (k, d). Returns those of all rows, and the axis of the rows.
+    Raises ValueError if there is not one prediction per row, or one is not a finite number.
     """
     rows = np.asarray(rows)
     parts, axis = [], 0
@@ -288,8 +261,7 @@ def call_in_chunks(
 def row_axis(predictions: AnyArray, num_rows: int) -> int:
     """Return the axis of the rows of predictions: the first axis, or the axis after (chain, draw).
 
-    Raises:
-        ValueError: If it has another length, or there are other axes than these and one of outputs.
+    Raises ValueError if it has another length, or there are other axes than these and one of outputs.
     """
     axis = 0 if predictions.ndim <= 2 else 2
     if predictions.ndim not in range(1, 5) or predictions.shape[axis] != num_rows:

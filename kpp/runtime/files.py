@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import itertools
 import os
 import platform
@@ -34,13 +35,8 @@ def replace_when_complete(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path for a file, which replaces `path` when the block ends.
 
     If the block raises an error, `path` is unchanged and the temporary file is deleted. If the process is killed, the
-    next one that writes `path` deletes the temporary file.
-
-    Yields:
-        A path in the same folder, so that the renaming is atomic.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
+    next one that writes `path` deletes the temporary file. It is in the same folder, which must exist, so that the
+    renaming is atomic.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -68,7 +64,7 @@ def remove_leftovers(target: Path) -> None:
     """
     if not target.parent.is_dir():
         return
-    for path in sorted(target.parent.glob(f".{_escaped(target.name)}.*")):
+    for path in sorted(target.parent.glob(f".{glob.escape(target.name)}.*")):
         kind = _leftover(path, target)
         if kind is None:
             continue
@@ -84,10 +80,8 @@ def replace_folder(new: Path, target: Path) -> None:
     """Move a folder to `target`; a folder that is there is exchanged in one step and deleted.
 
     File systems that cannot exchange two folders need two steps. A process that is killed between them leaves the old
-    folder under a hidden name, and `remove_leftovers` moves it back.
-
-    Raises:
-        OSError: If a folder cannot be renamed; `target` is then unchanged.
+    folder under a hidden name, and `remove_leftovers` moves it back. If a folder cannot be renamed, `target` is
+    unchanged.
     """
     if not target.exists():
         new.rename(target)
@@ -146,10 +140,6 @@ def _is_running(process: int) -> bool:
     except OSError:  # a process of another user
         return True
     return True
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 def _exchange(first: Path, second: Path) -> bool:

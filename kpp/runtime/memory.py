@@ -27,16 +27,7 @@ def available_memory() -> int | None:
 
 
 def check_memory(num_bytes: int, what: str, advice: str) -> None:
-    """Raise an error if a computation needs more memory than is available.
-
-    Args:
-        num_bytes: The memory that the computation needs at least.
-        what: The computation with its numbers, as the start of the message: "an exact fit to n = 30000 rows".
-        advice: What to do instead.
-
-    Raises:
-        ValueError: If the memory is known and too small.
-    """
+    """Raise ValueError if the memory is known and less than a computation needs; `what` it is begins the message."""
     available = available_memory()
     if available is not None and num_bytes > available:
         raise ValueError(
@@ -46,15 +37,7 @@ def check_memory(num_bytes: int, what: str, advice: str) -> None:
 
 
 def check_expansion(num_bytes: int, size: int) -> None:
-    """Raise an error if the content of a file is much larger than the file, or does not fit into memory.
-
-    Args:
-        num_bytes: The bytes that the content takes in memory.
-        size: The bytes of the file.
-
-    Raises:
-        ValueError: If the content is larger than 64 MiB and 100 times the file, or than the available memory.
-    """
+    """Raise ValueError if a content is above 64 MiB and 100 times its file, or above the available memory."""
     if num_bytes > max(_FREE, _RATIO * size):
         raise ValueError(
             f"it has {size} bytes and becomes {num_bytes} bytes in memory; kpp reads files that become up to {_RATIO} "
@@ -64,16 +47,7 @@ def check_expansion(num_bytes: int, size: int) -> None:
 
 
 def check_count(value: int, name: str, numbers: int) -> None:
-    """Raise an error if as many things as the caller asks for do not fit into memory.
-
-    Args:
-        value: How many.
-        name: The name of the argument.
-        numbers: How many numbers each of them takes at least.
-
-    Raises:
-        ValueError: If the memory is known and too small.
-    """
+    """Raise ValueError if the things that a caller asks for, each of some `numbers`, do not fit into memory."""
     what = f"`{name}` = {value}, with {numbers} numbers for each,"
     _check_numbers(value * numbers, what, f"choose a smaller `{name}`")
 

@@ -46,11 +46,7 @@ def group_names(idata: _Groups) -> tuple[str, ...]:
 
 
 def group(idata: _Groups, name: str) -> xr.Dataset:
-    """Return one group of an ArviZ object as a dataset.
-
-    Raises:
-        ValueError: If the group does not exist.
-    """
+    """Return one group of an ArviZ object as a dataset, or raise ValueError if the group does not exist."""
     if name not in group_names(idata):
         raise ValueError(f"`idata` has no group {name!r}; it has {list(group_names(idata))}")
     found = idata[name]

@@ -42,15 +42,8 @@ _HEAP, _ENTRY = b"GCOL\x01\x00\x00\x00", struct.Struct("<H6xQ")
 def write(path: str | os.PathLike[str], dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None) -> None:
     """Write a dataset, and further datasets as groups, into one netCDF file.
 
-    Args:
-        path: The file. It appears only when it is complete; an existing one is replaced.
-        dataset: The dataset outside of groups, whose attributes become those of the file.
-        groups: Further datasets by the name of the group.
-
-    Raises:
-        FileNotFoundError: If the folder does not exist.
-        OSError: If the file cannot be written, such as on a full disk; an existing file is unchanged.
-        TypeError: If an attribute is neither a number nor text, and cannot be written as JSON.
+    The file appears only when it is complete, and an existing one is replaced; it is unchanged if writing fails. Raises
+    TypeError if an attribute is neither a number nor text, and cannot be written as JSON.
     """
     import h5netcdf
     from xarray.backends import H5NetCDFStore
@@ -70,15 +63,8 @@ def write(path: str | os.PathLike[str], dataset: xr.Dataset, groups: Mapping[str
 def read(path: str | os.PathLike[str]) -> tuple[xr.Dataset, dict[str, xr.Dataset]]:
     """Read a file written by `write` into memory.
 
-    Args:
-        path: The file.
-
-    Returns:
-        The dataset outside of groups, and the groups by name.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is not a netCDF file, is damaged, refers to other files, or expands too much.
+    Returns the dataset outside of groups, and the groups by name. Raises FileNotFoundError if the file does not exist,
+    and ValueError if it is not a netCDF file, is damaged, refers to other files, or expands too much.
     """
     import h5netcdf
     import h5py
@@ -98,11 +84,7 @@ def read_attrs(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def complete(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Convert the errors of reading parts that a file lacks, or that do not fit together, into a ValueError.
-
-    Raises:
-        ValueError: In place of other errors of the block; it names the file.
-    """
+    """Convert errors of reading parts that a file lacks, or that do not fit together, into a ValueError."""
     try:
         yield
     except KeyError as error:
@@ -112,11 +94,7 @@ def complete(path: str | os.PathLike[str], what: str) -> Iterator[None]:
 
 
 def encode_attrs(attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return attributes that netCDF can hold: numbers and text unchanged, everything else as JSON.
-
-    Raises:
-        TypeError: If an attribute cannot be written as JSON.
-    """
+    """Return attributes that netCDF can hold: numbers and text unchanged, everything else as JSON if it can be."""
     plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
     encoded = {name: json.dumps(value) for name, value in plain.items() if not _is_plain(value)}
     return plain | encoded | {_AS_JSON: json.dumps(sorted(encoded))}

@@ -35,12 +35,7 @@ _BLOCK = re.compile(r"(.+)/\d+(\.\d+)*")
 
 
 def read_descriptions(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the description of each array by its name, and the attributes of the store under "".
-
-    Raises:
-        ValueError: If something in the store is not on the list of what kpp reads, or the two copies of the
-            descriptions differ.
-    """
+    """Return the checked description of each array by its name, and the attributes of the store under ""."""
     folders = [entry for entry in os.scandir(path) if entry.is_dir()]
     places = ["", *(f"{folder.name}/" for folder in folders)]
     found = {
@@ -72,12 +67,7 @@ def check_size(path: Path, arrays: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 class CheckedStore(WrapperStore):  # type: ignore[type-arg]
-    """A store to read from, which raises ValueError for a block that is missing or damaged.
-
-    Args:
-        path: The folder.
-        arrays: The checked descriptions of its arrays, by name.
-    """
+    """A store to read from, with the checked descriptions of its arrays; a missing or damaged block is a ValueError."""
 
     def __init__(self, path: Path, arrays: Mapping[str, Mapping[str, Any]]) -> None:
         super().__init__(LocalStore(path, read_only=True))

@@ -31,11 +31,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 
 
 def needed() -> Any:
-    """Import and return zarr, for which Dask must be there, too.
-
-    Raises:
-        ImportError: If one is not installed, with the command that installs both.
-    """
+    """Import and return zarr, for which Dask must be there, too; an ImportError has the command that installs both."""
     try:
         import dask.array  # noqa: F401
         import zarr
@@ -47,14 +43,8 @@ def needed() -> Any:
 def write(path: str | os.PathLike[str], dataset: xr.Dataset) -> None:
     """Write a dataset; arrays of Dask are computed and written block by block.
 
-    Args:
-        path: The folder, which appears only when it is complete. Another store of `write` there is replaced.
-        dataset: The dataset.
-
-    Raises:
-        FileNotFoundError: If the folder around it does not exist.
-        FileExistsError: If something is there that is not a store of kpp, or holds anything else.
-        OSError: If it cannot be written, such as on a full disk; what is there is unchanged.
+    The folder appears only when it is complete. Another store of `write` there is replaced; anything else is refused by
+    FileExistsError, and unchanged, as is everything if writing fails.
     """
     needed()
     target = Path(path)
@@ -79,10 +69,7 @@ def write(path: str | os.PathLike[str], dataset: xr.Dataset) -> None:
 def write_new(path: Path, dataset: xr.Dataset, compute: bool = True) -> None:
     """Write a dataset into a new folder, with a checksum of each block and the list of its arrays.
 
-    Args:
-        path: The folder.
-        dataset: The dataset, whose attributes are encoded.
-        compute: Whether blocks of Dask are computed; otherwise they are left out.
+    Attributes of the dataset are encoded. If `compute` is False, blocks of Dask are left out.
     """
     from numcodecs import CRC32
 
@@ -143,9 +130,8 @@ def _wait_for_writes() -> None:
 def read(path: str | os.PathLike[str]) -> xr.Dataset:
     """Return the dataset of a store, whose arrays are read when they are needed.
 
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it is not a Zarr store, is damaged, or not all of its blocks have been written.
+    Raises FileNotFoundError if there is no such folder, and ValueError if it is not a Zarr store, is damaged, or not
+    all of its blocks have been written.
     """
     target = Path(path)
     if not target.is_dir():
@@ -165,12 +151,8 @@ def read(path: str | os.PathLike[str]) -> xr.Dataset:
 def open_dataset(path: Path, complete: bool = False) -> xr.Dataset:
     """Return the dataset of a store, whose blocks are checked and read when they are needed.
 
-    Args:
-        path: The folder.
-        complete: Whether all blocks should be there, so that the size of their files can be compared with the arrays.
-
-    Raises:
-        ValueError: If it is not a Zarr store, is damaged, or has codecs or types that kpp does not read.
+    If the store should be complete, the size of its files is compared with the arrays. Raises ValueError if it is not a
+    Zarr store, is damaged, or has codecs or types that kpp does not read.
     """
     needed()
     from kpp.storage.zarr_checks import CheckedStore, check_size, read_descriptions

@@ -46,11 +46,7 @@ def tolerance(dtype: DTypeLike) -> float:
 def assert_close(actual: ArrayLike, expected: ArrayLike, what: str, factor: int = 1) -> None:
     """Assert that two arrays have the same shape and agree up to rounding, relative to the largest expected value.
 
-    Args:
-        actual: The array to check.
-        expected: The expected array.
-        what: A name for the arrays, for the message.
-        factor: The multiple of the tolerance that is allowed.
+    The message names the arrays by `what`; `factor` multiplies the tolerance.
     """
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
@@ -64,16 +60,7 @@ def assert_close(actual: ArrayLike, expected: ArrayLike, what: str, factor: int 
 
 
 def assert_raises(errors: type[Exception] | tuple[type[Exception], ...], call: Callable[[], Any], what: str) -> str:
-    """Assert that a call raises and return the message.
-
-    Args:
-        errors: The expected types of error.
-        call: The call.
-        what: A name for the invalid input, for the message.
-
-    Returns:
-        The message of the error.
-    """
+    """Assert that a call raises, for the invalid input that `what` names, and return the message."""
     try:
         call()
     except errors as error:
@@ -95,15 +82,13 @@ def rows(batch: PyTree, index: slice | int | np.ndarray) -> PyTree:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], batch)
 
 
+def num_points(batch: PyTree) -> int:
+    """Return the number of points of a batch."""
+    return jax.tree.leaves(batch)[0].shape[0]
+
+
 def spec_copy(obj: object) -> Any:
-    """Write a registered object as JSON text and read it back.
-
-    Args:
-        obj: An instance of any class.
-
-    Returns:
-        The copy, or None if the class is not registered.
-    """
+    """Write a registered object as JSON text and read it back; return None if its class is not registered."""
     for kind in registry.KINDS:
         try:
             registry.name_of(kind, type(obj))

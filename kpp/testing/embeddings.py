@@ -10,13 +10,13 @@ from jaxtyping import PyTree
 
 from kpp.embeddings import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.functions import RKHSFunction
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, rows, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, num_points, rows, spec_copy
 
 
 def weights_have_one_column_a_query(embedding: AbstractEmbedding, query: PyTree) -> None:
     """weights(query) has shape (m, p), with p = 1 without a query, and is finite."""
     weights = embedding.weights(query)
-    expected = (_num_rows(embedding.points), 1 if query is None else _num_rows(query))
+    expected = (num_points(embedding.points), 1 if query is None else num_points(query))
     assert weights.shape == expected, f"`weights` returns shape {weights.shape}, expected {expected}"
     assert np.isfinite(weights).all(), "`weights` returns NaN or infinity"
 
@@ -26,7 +26,7 @@ def queries_are_independent(embedding: AbstractEmbedding, query: PyTree) -> None
     if query is None:
         return
     weights = np.asarray(embedding.weights(query))
-    last = slice(_num_rows(query) - 1, _num_rows(query))
+    last = slice(num_points(query) - 1, num_points(query))
     assert_close(embedding.weights(rows(query, last)), weights[:, last], "the weights of the last query alone", 1000)
 
 
@@ -105,7 +105,3 @@ def survives_the_round_trip_through_a_spec(embedding: AbstractEmbedding, query: 
 
 
 LAWS = laws_in(globals())
-
-
-def _num_rows(batch: PyTree) -> int:
-    return jax.tree.leaves(batch)[0].shape[0]

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.priors import prior_sites, sample
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, rows, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, num_points, rows, spec_copy
 from kpp.typing import Leaf
 
 _STEP = 1e-6
@@ -59,7 +59,7 @@ def evaluates_to_a_scalar(kernel: AbstractKernel, x: PyTree) -> None:
 
 def symmetric(kernel: AbstractKernel, x: PyTree) -> None:
     """k(x, x') = k(x', x)."""
-    shifted = rows(x, np.roll(np.arange(_num_points(x)), 1))
+    shifted = rows(x, np.roll(np.arange(num_points(x)), 1))
     assert_close(_matrix(kernel, x, shifted), _matrix(kernel, shifted, x).T, "k(x1, x2) and the transpose of k(x2, x1)")
 
 
@@ -81,8 +81,8 @@ def gram_and_diagonal_agree_with_call(kernel: AbstractKernel, x: PyTree) -> None
 
 def batches_agree_with_single_points(kernel: AbstractKernel, x: PyTree) -> None:
     """k(x1, x2) holds the values of evaluate for each pair of points (vmap = loop)."""
-    pairs = [(0, 0), (0, 1), (2, 1), (1, 2), (_num_points(x) - 1, 0)]
-    order = np.arange(_num_points(x))
+    pairs = [(0, 0), (0, 1), (2, 1), (1, 2), (num_points(x) - 1, 0)]
+    order = np.arange(num_points(x))
     single = [_values(kernel, *(rows(x, np.roll(order, -i)) for i in pair))[3] for pair in pairs]
     entries = np.asarray(_matrix(kernel, x, x))[tuple(np.transpose(pairs))]
     assert_close(entries, np.asarray(single), "entries of k(x1, x2) and `evaluate` of single points", factor=10)
@@ -194,7 +194,7 @@ def sample_replaces_priors(kernel: AbstractKernel, x: PyTree) -> None:
     with numpyro.handlers.seed(rng_seed=0):
         drawn = sample("kernel", with_priors)
     shape = eqx.filter_eval_shape(lambda kernel, x: kernel(x, x), drawn, x).shape
-    assert shape == (_num_points(x), _num_points(x)), f"k(x, x) of the draw has shape {shape}"
+    assert shape == (num_points(x), num_points(x)), f"k(x, x) of the draw has shape {shape}"
 
 
 def survives_the_round_trip_through_a_spec(kernel: AbstractKernel, x: PyTree) -> None:
@@ -335,12 +335,7 @@ def _matrix(kernel: AbstractKernel, x1: PyTree, x2: PyTree) -> jax.Array:
 
 def _with_duplicates(x: PyTree) -> PyTree:
     """Return the points with the last two replaced by the first; the same shape avoids compiling again."""
-    num_points = _num_points(x)
-    return rows(x, np.r_[np.arange(num_points - 2), 0, 0])
-
-
-def _num_points(x: PyTree) -> int:
-    return jax.tree.leaves(x)[0].shape[0]
+    return rows(x, np.r_[np.arange(num_points(x) - 2), 0, 0])
 
 
 def _dtype(x: PyTree) -> Any:
@@ -353,7 +348,7 @@ def _cast(leaf: PyTree, dtype: DTypeLike) -> PyTree:
 
 def _coefficients(x: PyTree) -> np.ndarray:
     """Return one coefficient per point, none of them zero."""
-    return np.cos(1 + np.arange(_num_points(x))).astype(_dtype(x))
+    return np.cos(1 + np.arange(num_points(x))).astype(_dtype(x))
 
 
 def _stretched(kernel: AbstractKernel, factor: float) -> Any:

@@ -18,6 +18,7 @@ from kpp.testing.compare import (
     assert_raises,
     assert_same_tree,
     laws_in,
+    num_points,
     once_per_example,
     rows,
     spec_copy,
@@ -33,7 +34,7 @@ def values_have_a_row_a_coalition(value_function: AbstractValueFunction, functio
     """The values have shape (c, p), one row per coalition and one column per point; the output axis is last."""
     coalitions = _coalitions(x)
     values = value_function(function, x, coalitions)
-    expected = (*function.batch_shape, coalitions.shape[0], _num_points(x), *function.output_shape)
+    expected = (*function.batch_shape, coalitions.shape[0], num_points(x), *function.output_shape)
     assert values.shape == expected, f"the values have shape {values.shape}, expected {expected}"
     assert np.isfinite(values).all(), "the values hold NaN or infinity"
 
@@ -193,10 +194,6 @@ def _game(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTr
     if isinstance(x, tuple) or x.ndim > 2:  # `shapley_values` takes points, (p, d)
         return table, np.asarray(shapley_values_from_table(table))
     return table, np.moveaxis(np.asarray(shapley_values(value_function, function, x)), batch + 1, 0)
-
-
-def _num_points(x: PyTree) -> int:
-    return jax.tree.leaves(x)[0].shape[0]
 
 
 def _num_features(x: PyTree) -> int:

@@ -2,10 +2,10 @@ from .aggregates.bagg_gp import BaggGP as BaggGP
 from .aggregates.bagg_gp import VBagg as VBagg
 from .aggregates.centroids import CentroidGP as CentroidGP
 from .aggregates.cmp import CMP as CMP
+from .aggregates.mediators.mediation import MediationCheck as MediationCheck
+from .aggregates.mediators.mediation import check_mediation as check_mediation
 from .aggregates.mediators.mediation import mediate as mediate
-from .aggregates.mediators.mediation_check import MediationCheck as MediationCheck
-from .aggregates.mediators.mediation_check import check_mediation as check_mediation
-from .aggregates.mediators.mediation_check import operator_errors as operator_errors
+from .aggregates.mediators.mediation import operator_errors as operator_errors
 from .aggregates.model import AbstractAggregateModel as AbstractAggregateModel
 from .aggregates.operators.operator_uncertainty import operator_amplitude as operator_amplitude
 from .aggregates.queries import aggregate_posterior as aggregate_posterior

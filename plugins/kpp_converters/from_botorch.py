@@ -11,8 +11,7 @@ from jaxtyping import Float
 import kpp
 from kpp.conversion import rescale_inputs, rescale_outputs
 from kpp.typing import RngKey
-from kpp_converters.from_gpytorch import exact_posterior, example_data
-from kpp_converters.gpytorch_kernels import number, numbers
+from kpp_converters.from_gpytorch import exact_posterior, example_data, number, numbers
 from kpp_converters.rules import class_name, find_rule
 
 
@@ -57,12 +56,7 @@ class BoTorchConverter(kpp.AbstractConverter):
 
 
 def _check_model(model: Any) -> None:
-    """Check that `posterior` of a model is the usual one, of one output.
-
-    Raises:
-        TypeError: If the model is a list of models, or not a model of GPyTorch.
-        ValueError: If it has several outputs, or a `posterior` of its own.
-    """
+    """Check that a model is a single one of GPyTorch with one output, and that its `posterior` is the usual one."""
     from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel, GPyTorchModel, ModelListGPyTorchModel
 
     name = type(model).__name__

@@ -56,12 +56,7 @@ def _example(kernel: Any, points: Array, y: Array, x: Array) -> tuple[Any, Array
 
 
 def _process(model: Any) -> Any:
-    """Return the conditioned process of what a user gives.
-
-    Raises:
-        TypeError: If it is not a process.
-        ValueError: If the process is not conditioned, or conditioned twice.
-    """
+    """Return the process, conditioned exactly once, of what a user gives."""
     process = model.gp if class_name(model) == "tinygp.ConditionResult" else model
     if class_name(process) != "tinygp.GaussianProcess":
         raise TypeError(f"a {class_name(process)} is not a GaussianProcess of tinygp")

@@ -1,5 +1,5 @@
-from .boundary.bisection import bisect as bisect
 from .boundary.bisection_sampler import BisectionSampler as BisectionSampler
+from .boundary.brackets import bisect as bisect
 from .boundary.geodesics import Geodesics as Geodesics
 from .boundary.geodesics import geodesic_distances as geodesic_distances
 from .boundary.gradient import GradientSampler as GradientSampler

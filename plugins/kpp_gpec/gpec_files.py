@@ -49,10 +49,7 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the fields of a fitted GPEC, except the model, from a file that `save` has written.
-
-    Raises FileNotFoundError if there is no file, and ValueError if it holds something else or has a newer format.
-    """
+    """Return the fields of a fitted GPEC, except the model, from a file that `save` has written."""
     root, groups = netcdf.read(path)
     if _MARK not in root.attrs:
         raise ValueError(f"`path` must be a saved GPEC, got {os.fspath(path)!r}, which lacks the attribute {_MARK!r}")

@@ -98,11 +98,7 @@ def label_groups(labels: Int[np.ndarray, "h w"], shape: _Shape) -> dict[str, lis
 
 
 def image_shape(shape: _Shape) -> tuple[int, int, int]:
-    """Return height, width and channels.
-
-    Raises:
-        ValueError: If `shape` is not (h, w) or (h, w, c) with positive numbers.
-    """
+    """Return height, width and channels of (h, w) or (h, w, c), which must be positive numbers."""
     sizes = tuple(int(size) for size in shape)
     if len(sizes) not in (2, 3) or min(sizes) < 1:
         raise ValueError(f"`shape` must be (height, width) or (height, width, channels), got {shape}")

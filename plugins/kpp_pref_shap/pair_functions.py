@@ -40,10 +40,7 @@ def _compares_bags(kernel: AbstractKernel) -> bool:
 
 
 def check_preference(function: object, *, contextual: bool = False) -> RKHSFunction:
-    """Return a function of pairs unchanged if it can be explained.
-
-    Raises TypeError unless it is an `RKHSFunction` of pairs with one output, with contexts if they are needed.
-    """
+    """Return an RKHS function of pairs, with contexts if they are needed, unchanged if it can be explained."""
     if not isinstance(function, RKHSFunction):
         raise TypeError(f"`function` must be a kpp.RKHSFunction on pairs of items, got {type(function).__name__}")
     if function.output_shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -9,9 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
-from kpp import AbstractExplainer, Explanation, RKHSFunction
+from kpp import AbstractExplainer, Explanation, Fit, RKHSFunction
 from kpp.causal import CausalDAG, CausalOrder
 from kpp.causal.toolkit import as_order
 from kpp.explanations import AbstractPointsExplainer, Inputs
@@ -22,6 +23,7 @@ from kpp.explanations.toolkit import (
     describe_uncertainty,
     describe_value_function,
     freeze_groups,
+    is_fit,
     representatives,
     solve_in_blocks,
 )
@@ -43,9 +45,8 @@ from kpp.games.toolkit import check_effects, choose_method
 from kpp.kernels import RBF
 from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.threads import num_cores, one_blas_thread
-from kpp.typing import RngKey
+from kpp.typing import AnyArray, RngKey
 from kpp_rkhs_shap.law import affordable_laws, covariance_of_values, posterior_of
-from kpp_rkhs_shap.probability import ProbabilityOfDraws
 from kpp_rkhs_shap.projected_law import Target
 
 # Instances per batch: for value functions that share computations between instances, and for a covariance; and the
@@ -332,3 +333,35 @@ class RKHSShap(AbstractPointsExplainer):
         yield cls(game, method="enumeration"), outputs, x
         yield cls(game, groups={"pair": [0, 2]}, method="quadrature"), function, x
         yield cls(game, method="least-squares", num_coalitions=10), function, x
+
+
+class ProbabilityOfDraws:
+    """The probabilities of a fitted classifier, with one output per draw (chain, draw)."""
+
+    def __init__(self, fit: object, draws: tuple[int, ...]) -> None:
+        if not is_fit(fit):
+            raise TypeError(
+                "`scale` 'probability' needs a kpp.Fit of a classifier, whose `predict` gives a probability for each "
+                f"draw; `predictor` is a {type(fit).__name__}"
+            )
+        self.fit, self.draws = _without_bar(fit), draws
+
+    def __call__(self, x: Float[AnyArray, "n d"]) -> Float[np.ndarray, "n draws"]:
+        """Return the probabilities at points (n, d)."""
+        predicted = self.fit.predict(np.asarray(x))
+        if "probability" not in predicted:
+            raise TypeError(f"`scale` 'probability' needs a classifier; `predictor` predicts {list(predicted)}")
+        return predicted["probability"].transpose("instance", ...).values.reshape(len(x), -1)
+
+    def lead_with_draws(self, array: ArrayLike) -> np.ndarray:
+        """Return an array (..., draws) as (chain, draw, ...)."""
+        array = np.moveaxis(np.asarray(array), -1, 0)
+        return array.reshape((*self.draws, *array.shape[1:]))
+
+
+def _without_bar(fit: object) -> Any:
+    """Return a fit that predicts without a progress bar, because it is called many times."""
+    if not isinstance(fit, Fit):
+        return fit
+    inference = dataclasses.replace(fit.inference, progress=False)  # type: ignore[call-arg]  # every one has the field
+    return dataclasses.replace(fit, inference=inference)

@@ -242,10 +242,7 @@ def _match_points(joint: Float[np.ndarray, "p p g g"], covariance: Float[np.ndar
 
 
 def posterior_of(predictor: Any, at: str) -> GPPosterior:
-    """Return the Gaussian posterior of a `kpp.Fit` at the "mean" of its draws or at all "draws", or a posterior itself.
-
-    Raises TypeError if the predictor does not have one.
-    """
+    """Return the Gaussian posterior of a `kpp.Fit` at the "mean" of its draws or all "draws", or a posterior itself."""
     if isinstance(predictor, GPPosterior):
         return predictor
     if not hasattr(predictor, "function_posterior"):

@@ -168,13 +168,10 @@ def _problem(
     neighborhood = Neighborhood(rng_key, background, inputs.players, kinds, explainer.around, num_bins)
     width = explainer.kernel_width or _WIDTH * inputs.players.num_players**0.5
 
-    def fit_by_proximity(features: Float[np.ndarray, "p n g"], targets: Float[np.ndarray, "p n r"]) -> LinearModels:
-        return fit(features, targets, weights=_proximity(features, width))
-
     record = {"explainer": name, "kernel_width": width, "around": explainer.around, "rng_key": describe_key(rng_key)}
     if explainer.discretize is not None:
         record["discretize"] = explainer.discretize
-    return LocalProblem(neighborhood.sample, fit_by_proximity, record)
+    return LocalProblem(neighborhood.sample, lambda z, y: fit(z, y, weights=_proximity(z, width)), record)
 
 
 def _proximity(features: Float[np.ndarray, "p n g"], width: float) -> Float[np.ndarray, "p n"]:

@@ -31,10 +31,7 @@ class LinearModels(NamedTuple):
 
 
 class LocalProblem(NamedTuple):
-    """The perturbations around points, and the regression on them.
-
-    `sample` gives a number of perturbations of each point, and `fit` the linear models of features and predictions.
-    """
+    """The perturbations of points, a number of each, and the regression of predictions on their features."""
 
     sample: Callable[[Float[np.ndarray, "b d"], int], Perturbations]
     fit: Callable[[Float[np.ndarray, "b n g"], Float[np.ndarray, "b n r"]], LinearModels]
@@ -50,10 +47,7 @@ class _Fields:
 
 
 class AbstractLocalLinear(_Fields, AbstractPointsExplainer):
-    """An explainer whose contributions are the coefficients of a linear model around each point.
-
-    The contributions do not add up to the prediction. A subclass defines `local_problem`.
-    """
+    """An explainer by the coefficients of a linear model around each point, which do not add up to the prediction."""
 
     @abstractmethod
     def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:

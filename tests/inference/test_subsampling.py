@@ -13,7 +13,7 @@ from scipy import stats
 
 import kpp
 from kpp.gp import GaussianLikelihood
-from kpp.inference.methods.subsampling import density_spread
+from kpp.inference.methods.mcmc import density_spread
 from kpp.kernels import RBF
 from kpp_models import GeneralizedGP
 from oracles.kernels import rbf

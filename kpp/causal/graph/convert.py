@@ -54,11 +54,8 @@ def from_numpyro(
     (`numpyro.param`) are constants and do not become nodes. If the model gets data, the sites without data are latent,
     except sites that are computed from observed sites alone. If no site has data, all are observed. Of the sites
     outside a plate that is given, only the descendants of its sites are kept: any other site has one value for all
-    units, so for a single unit it is a constant.
-
-    Raises:
-        CausalError: If the model does not have the plate, or has factors (`numpyro.factor`): a graph of the sites
-            cannot describe their density.
+    units, so for a single unit it is a constant. Raises CausalError if the model does not have the plate, or has
+    factors (`numpyro.factor`): a graph of the sites cannot describe their density.
     """
     import jax
     from numpyro.infer.inspect import get_model_relations

@@ -13,11 +13,10 @@ from kpp.causal.colliders import ColliderPartition, collider_partition
 from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
 from kpp.causal.graph.drawing import draw_svg
-from kpp.causal.graph.lavaan import from_lavaan
 from kpp.causal.graph.mixed_graph import Nodes, NodeSet
 from kpp.causal.graph.nodes import as_nodes
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
-from kpp.causal.graph.text import from_dagitty, from_dot, to_dot
+from kpp.causal.graph.text import from_dagitty, from_dot, from_lavaan, to_dot
 from kpp.foundation.wording import named
 from kpp.runtime.notebook import escaped
 from kpp.storage.serialization import written_as_text
@@ -85,7 +84,7 @@ class CausalDAG:
 
     @classmethod
     def from_lavaan(cls, text: str) -> CausalDAG:
-        """Read a graph in the model syntax of lavaan: see `kpp.causal.graph.lavaan.from_lavaan`."""
+        """Read a graph in the model syntax of lavaan: see `kpp.causal.graph.text.from_lavaan`."""
         return cls(**from_lavaan(text))
 
     @classmethod

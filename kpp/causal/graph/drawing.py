@@ -1,4 +1,4 @@
-"""A causal graph as an SVG drawing, in the color of the surrounding text."""
+"""A causal graph as an SVG drawing, in the color of the surrounding text, and the positions of its nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence, Set
 
 import networkx as nx
 
-from kpp.causal.graph.layout import layered_positions, outer_side
 from kpp.runtime.notebook import Html, escaped
 
 Point = tuple[float, float]
@@ -76,3 +75,28 @@ def _tip(end: Point, control: Point) -> str:
     corners = [end, *((end[0] - _TIP * math.cos(angle + d), end[1] - _TIP * math.sin(angle + d)) for d in (-0.4, 0.4))]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
     return f'<polygon points="{points}" fill="currentColor"/>'
+
+
+Positions = dict[str, tuple[int, float]]
+
+
+def layered_positions(directed: nx.DiGraph) -> Positions:
+    """Place each node one step to the right of its last cause, by its step and its height in the step.
+
+    Heights are centered at 0 and 1 apart; the nodes of a step are in the order of the mean height of their causes.
+    """
+    positions: Positions = {}
+    for step, layer in enumerate(nx.topological_generations(directed)):
+        causes = {node: [positions[cause][1] for cause in directed.pred[node]] for node in layer}
+        height = {node: sum(found) / len(found) if found else 0.0 for node, found in causes.items()}
+        for place, node in enumerate(sorted(layer, key=height.__getitem__)):
+            positions[node] = step, place - (len(layer) - 1) / 2
+    return positions
+
+
+def outer_side(positions: Positions, cause: str, effect: str) -> int:
+    """Return the side where an edge passes the nodes between its ends: 1 above, -1 below, 0 if there are none."""
+    (first, low), (last, high) = positions[cause], positions[effect]
+    if last - first <= 1:
+        return 0
+    return 1 if low + high >= 0 else -1

@@ -86,14 +86,7 @@ class Expression(ABC):
 
     @abstractmethod
     def evaluate(self, law: xr.DataArray) -> xr.DataArray:
-        """Return its values for an observed law, with one dimension per free node.
-
-        Args:
-            law: The probabilities of all joint values, one dimension per node, named after it.
-
-        Raises:
-            ValueError: If it divides by the probability of an event with probability 0.
-        """
+        """Return its values for an observed law, probabilities with one dimension per node, with one per free node."""
 
 
 @dataclass(frozen=True)
@@ -171,8 +164,7 @@ class Ratio(Expression):
 class ProbabilitySum(Expression):
     """The sum over all values of some nodes. Inside the sum, their names are the summation variables.
 
-    Raises:
-        ValueError: If no node is summed over, or if a summed node does not occur in the body.
+    At least one node is summed over, and each summed node occurs in the body.
     """
 
     over: frozenset[str]

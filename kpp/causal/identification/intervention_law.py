@@ -54,9 +54,8 @@ class LawFactor:
 def intervention_law(graph: CausalDAG | CausalOrder) -> tuple[LawFactor, ...]:
     """Return the factors of the law after interventions, one for each district of a graph or group of an order.
 
-    Raises:
-        NotIdentifiableError: If the law after an intervention on some variables is not identified, with the hedge.
-        CausalError: If a district has effects between its members and more than 6 members.
+    Raises NotIdentifiableError if the law after an intervention is not identified, and CausalError if a district has
+    effects between its members and more than 6 members.
     """
     if isinstance(graph, CausalOrder):
         parts = zip(graph.groups, graph.confounded, strict=True)

@@ -236,10 +236,7 @@ class AbstractEmpiricalEmbedding(AbstractEmbedding):
 
 
 def check_same_kernel(kernel: AbstractKernel, expected: AbstractKernel, name: str) -> None:
-    """Raise ValueError, naming the argument that has the kernel, unless it equals the expected one.
-
-    Traced values are not compared.
-    """
+    """Raise ValueError, naming the argument that has the kernel, unless it equals the expected one or is traced."""
     same = jax.tree.structure(kernel) == jax.tree.structure(expected)
     leaves = jax.tree.leaves(kernel), jax.tree.leaves(expected)
     if same and all(is_concrete(leaf) for leaf in (*leaves[0], *leaves[1])):  # NumPy: JAX would trace it

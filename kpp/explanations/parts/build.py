@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,12 @@ def build_dataset(
     if covariance is not None:
         variables["covariance"] = _covariance(covariance, sample, output, sizes)
     if variance_parts is not None:
-        variables["variance_parts"] = _variance_parts(variance_parts, dims, sizes)
+        parts = _stacked(variance_parts, "variance_parts", _not_negative, dims, sizes)
+        variables["variance_parts"] = (*dims, "part"), parts
         if covariance is None and variance is None:
-            variables["variance"] = (dims, variables["variance_parts"][1].sum(axis=-1))
+            variables["variance"] = (dims, parts.sum(axis=-1))
     if effects is not None:
-        variables["effects"] = _effects(effects, dims, sizes)
+        variables["effects"] = (*dims, "effect"), _stacked(effects, "effects", _shaped, dims, sizes)
     if interactions is not None:
         pairs = (*sample, "instance", "feature", "feature_other", *output)
         variables["interactions"] = _shaped(interactions, "interactions", pairs, sizes)
@@ -158,22 +159,12 @@ def _not_negative(
     return dims, array
 
 
-def _variance_parts(
-    parts: Mapping[str, Any], dims: tuple[str, ...], sizes: Mapping[str, int]
-) -> tuple[tuple[str, ...], np.ndarray]:
-    if not isinstance(parts, Mapping) or not parts:
-        raise ValueError(f"`variance_parts` must be a mapping from at least one name to an array, got {parts!r}")
-    arrays = [_not_negative(part, f"variance_parts[{name!r}]", dims, sizes)[1] for name, part in parts.items()]
-    return (*dims, "part"), np.stack(arrays, axis=-1)
-
-
-def _effects(
-    effects: Mapping[str, Any], dims: tuple[str, ...], sizes: Mapping[str, int]
-) -> tuple[tuple[str, ...], np.ndarray]:
-    if not isinstance(effects, Mapping) or not effects:
-        raise ValueError(f"`effects` must be a mapping from at least one name to an array, got {effects!r}")
-    arrays = [_shaped(effect, f"effects[{name!r}]", dims, sizes)[1] for name, effect in effects.items()]
-    return (*dims, "effect"), np.stack(arrays, axis=-1)
+def _stacked(
+    arrays: Mapping[str, Any], name: str, read: Callable[..., Any], dims: tuple[str, ...], sizes: Mapping[str, int]
+) -> np.ndarray:
+    if not isinstance(arrays, Mapping) or not arrays:
+        raise ValueError(f"`{name}` must be a mapping from at least one name to an array, got {arrays!r}")
+    return np.stack([read(array, f"{name}[{key!r}]", dims, sizes)[1] for key, array in arrays.items()], axis=-1)
 
 
 def _covariance(

@@ -60,7 +60,7 @@ def read_shapiq(values: Any, data: Any, predictions: Numbers | None, feature_nam
     if max(row.min_order for row in rows) > 1:
         raise ValueError("`values` must have values of single features, got a `min_order` of 2 or more")
     tables = [_by_members(row) for row in rows]
-    single = np.stack([_first_order(table, points.shape[1]) for table in tables])
+    single = np.array([[table.get((j,), 0.0) for j in range(points.shape[1])] for table in tables])
     pairs = np.stack([_second_order(table, points.shape[1]) for table in tables]) if order > 1 else None
     shares = single
     if index in _ADDING_UP:
@@ -167,10 +167,6 @@ def _same(rows: Sequence[Any], name: str) -> Any:
 def _by_members(row: Any) -> Mapping[tuple[int, ...], float]:
     """Return the values of sets of features; those that are left out are 0."""
     return {members: float(row.values[position]) for members, position in row.interaction_lookup.items()}
-
-
-def _first_order(table: Mapping[tuple[int, ...], float], num_features: int) -> Float[np.ndarray, " d"]:
-    return np.array([table.get((j,), 0.0) for j in range(num_features)])
 
 
 def _second_order(table: Mapping[tuple[int, ...], float], num_features: int) -> Float[np.ndarray, "d d"]:

@@ -28,9 +28,6 @@ class ExplanationPlots:
 
     With several outputs, `output` names the one to show (or gives its position). Intervals have the given `probability`
     and `kind` ("eti", equal-tailed, or "hdi", highest density); they are drawn where the explanation is uncertain.
-
-    Args:
-        dataset: The dataset of the explanation.
     """
 
     dataset: xr.Dataset

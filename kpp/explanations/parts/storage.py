@@ -31,10 +31,9 @@ def marked(dataset: xr.Dataset) -> xr.Dataset:
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
     """Read a dataset that `save` wrote.
 
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is neither a netCDF file nor a Zarr store, is not an explanation, was written by a later
-            version of kpp, or its values do not add up as they did when it was saved.
+    Raises FileNotFoundError if the file does not exist, and ValueError if it is neither a netCDF file nor a Zarr store,
+    is not an explanation, was written by a later version of kpp, or its values do not add up as they did when it was
+    saved.
     """
     dataset = zarr_store.read(path) if zarr_store.is_store(path) else netcdf.read(path)[0]
     version = dataset.attrs.pop(_MARK, None)

@@ -127,11 +127,7 @@ def _graph_of(order: CausalDAG | CausalOrder) -> CausalDAG:
 
 
 class _Orders:
-    """The coalitions that hold all causes of their members, and the numbers of orders through them.
-
-    Raises:
-        ValueError: If there are too many.
-    """
+    """The coalitions that hold all causes of their members, at most 2^14, and the numbers of orders through them."""
 
     def __init__(self, causes: list[int]):
         self._causes = causes

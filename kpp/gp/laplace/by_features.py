@@ -46,13 +46,8 @@ def feature_mode(
 
     .. math:: d\hat w = M^{-1} \bigl(d\Phi^\top g + \Phi^\top (dg - W (d\Phi\, \hat w + dm))\bigr),
 
-    where dg is the change of the gradient with the parameters of the likelihood.
-
-    Returns:
-        The weights, (q,); NaN in traced code if the iteration does not converge.
-
-    Raises:
-        ValueError: If no value is traced and the iteration does not converge in 100 steps.
+    where dg is the change of the gradient with the parameters of the likelihood. The weights are NaN in traced code if
+    the iteration does not converge; otherwise ValueError is raised.
     """
     features, mean = jnp.asarray(features), jnp.asarray(mean)
 

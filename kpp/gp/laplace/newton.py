@@ -34,11 +34,8 @@ def newton_mode(
         _, change, iteration = state
         return (change > tolerance) & (iteration < MAX_STEPS)
 
-    def advance(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        return *step(state[0]), state[2] + 1
-
     first = (start, jnp.asarray(jnp.inf, start.dtype), jnp.asarray(0))
-    found, change, _ = jax.lax.while_loop(unfinished, advance, first)
+    found, change, _ = jax.lax.while_loop(unfinished, lambda state: (*step(state[0]), state[2] + 1), first)
     mode = jnp.where(change <= tolerance, found, jnp.nan)
     if need and is_concrete(mode) and not bool(jnp.all(jnp.isfinite(mode))):
         raise ValueError(f"Newton's method did not reach the mode of the latent values in {MAX_STEPS} steps; {need}")

@@ -1,8 +1,9 @@
-r"""The contracts of likelihoods of n observations, and of those that depend on one latent value each."""
+r"""The contracts of likelihoods of n observations, and of one latent value for each; a likelihood by a function."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from kpp.foundation.validation import as_array, as_targets, refuse_masked, wrong_kind
@@ -171,3 +173,39 @@ class AbstractPointwiseLikelihood(AbstractLikelihood):
 def _slope(function: Any) -> Any:
     """Return the derivative of a function that maps n numbers to n numbers, elementwise."""
     return lambda at: jax.jvp(function, (at,), (jnp.ones_like(at),))[1]
+
+
+class FunctionLikelihood(AbstractPointwiseLikelihood):
+    """The law of the observations as a function of their latent values and exposures.
+
+    Args:
+        function: Takes f (n,) and the exposure, and returns a NumPyro distribution with the batch shape (n,).
+        y: The observations, (n,), or None.
+        exposure: (n,), or None.
+    """
+
+    per_observation: ClassVar[tuple[str, ...]] = ("y", "exposure")
+
+    function: Callable[[Any, Any], dist.Distribution] = eqx.field(static=True)
+    y: Any = observed_field()
+    exposure: Any = observed_field("exposure")
+
+    @property
+    def support(self) -> Any:
+        like = self.exposure if self.y is None else self.y  # the support is taken at latent values of 0
+        return self.function(jnp.zeros(()) if like is None else jnp.zeros_like(like), self.exposure).support
+
+    def log_density(self, f: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        return self.function(f, self.exposure).log_prob(self.y)
+
+    def draw(self, rng_key: RngKey, f: Float[AnyArray, "*p"]) -> Array:
+        """Draw observations at an exposure of 1, or without an exposure if there is none."""
+        exposure = None if self.exposure is None else jnp.ones_like(jnp.asarray(f))
+        return self.function(f, exposure).sample(rng_key)
+
+    def draw_observed(self, rng_key: RngKey, f: Float[AnyArray, " n"]) -> Array:
+        exposure = None if self.exposure is None else jnp.broadcast_to(self.exposure, jnp.shape(f))
+        return self.function(f, exposure).sample(rng_key)
+
+    def response_mean(self, mean: Float[AnyArray, " n"], variance: Float[AnyArray, " n"]) -> Float[Array, " n"]:
+        return expectation(lambda f: self.function(f, self.exposure).mean, mean, variance)

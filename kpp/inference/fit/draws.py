@@ -33,12 +33,10 @@ def unflatten_draws(values: PyTree, shape: tuple[int, int]) -> PyTree:
 class DrawMap:
     """A function of one draw, applied to many draws.
 
-    Args:
-        f: Takes one draw (site -> value), its number (an integer array) and the shared arguments; returns a pytree of
-            arrays. It is traced once per combination of array shapes, and again for other values of arguments that are
-            not arrays.
-        batch_size: The number of draws computed at the same time in each thread. By default one after the other: on a
-            CPU this is as fast and needs the least memory.
+    The function takes one draw (site -> value), its number (an integer array) and the shared arguments, and returns a
+    pytree of arrays. It is traced once per combination of array shapes, and again for other values of arguments that
+    are not arrays. `batch_size` draws are computed at the same time in each thread, by default one after the other: on
+    a CPU this is as fast and needs the least memory.
     """
 
     def __init__(self, f: Callable[[dict[str, jax.Array], jax.Array, Any], Any], batch_size: int | None = None) -> None:
@@ -62,9 +60,7 @@ class DrawMap:
     ) -> Any:
         """Apply the function to draws by site with a leading axis of length s, and stack the results along it.
 
-        Raises:
-            kpp.linalg.FactorizationError: If a matrix could not be factorized for one of the draws.
-            FloatingPointError: If a result is NaN for another reason.
+        Raises FactorizationError if a matrix could not be factorized for a draw, and FloatingPointError for other NaNs.
         """
         results, bad = self._map(dict(draws), numbers, shared, label)
         self._refuse_nan(np.asarray(bad), draws, numbers, shared)

@@ -43,9 +43,8 @@ def write_parts(
 ) -> None:
     """Write the parts of a fit into one file; the file appears only when it is complete.
 
-    Raises:
-        TypeError: If the model is not registered, or the data are not dicts, lists and tuples of arrays.
-        ValueError: If a name contains a slash, which separates groups in netCDF.
+    Raises TypeError if the model is not registered, or the data are not dicts, lists and tuples of arrays; ValueError
+    if a name contains a slash, which separates groups in netCDF.
     """
     groups = dict(arviz_data.groups(idata))
     structure, arrays = _flatten(dict(data), "")

@@ -63,8 +63,7 @@ def run_chains(
 ) -> tuple[HMCState, _Values]:
     """Advance all chains; return their last states, and the values of the kept steps, which lead with (chain, draw).
 
-    Raises:
-        ValueError: If the chains do not fit the devices of all processes, with the method "processes".
+    Raises ValueError if the chains do not fit the devices of all processes, with the method "processes".
     """
     num_chains, chunk = states.potential_energy.shape[0], math.ceil(sum(steps) / _CHUNKS)
     program = (sampler, sampler.schedule if steps[0] else 0, chunk)
@@ -227,11 +226,7 @@ def _mesh(devices: list[jax.Device]) -> jax.sharding.Mesh:
 
 
 def _mesh_of_processes(num_chains: int) -> jax.sharding.Mesh:
-    """Return the mesh of as many devices of each process, in the order of the processes.
-
-    Raises:
-        ValueError: If they do not have one device for each chain.
-    """
+    """Return the mesh of as many devices of each process, in their order, which must have one for each chain."""
     num_processes = jax.process_count()
     own = [[each for each in jax.devices() if each.process_index == process] for process in range(num_processes)]
     per_process, fewest = num_chains // num_processes, min(map(len, own))

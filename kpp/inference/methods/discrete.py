@@ -31,11 +31,7 @@ class Marginalized(eqx.Module):
     first_axis: int = eqx.field(static=True)  # counted from the last; enumerated values have theirs before it
 
     def __call__(self, **data: Any) -> None:
-        """Run the model on all rows.
-
-        Raises:
-            ValueError: If the values of a discrete site are not finitely many.
-        """
+        """Run the model on all rows; the values of its discrete sites must be finitely many."""
         from numpyro.contrib.funsor import config_enumerate, enum, log_density
 
         model = whole_plates(self.numpyro_model)
@@ -72,8 +68,7 @@ def infer_all(
 ) -> Posterior:
     """Return the posterior of a model that may have discrete latent sites.
 
-    Raises:
-        ImportError: If there are discrete sites, and funsor, which sums over them, is not installed.
+    Raises ImportError if there are discrete sites, and funsor, which sums over them, is not installed.
     """
     discrete = tuple(name for name, site in sites.items() if site.discrete)
     if not discrete:

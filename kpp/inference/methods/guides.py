@@ -54,9 +54,7 @@ _FLOWS = ("iaf_normal", "bnaf_normal")
 def build_guide(guide: Any, model: CalledWith, sites: Mapping[str, Site]) -> Callable[[Data], Any]:
     """Return the guide of a model, from its name or from a function of the model that returns a guide.
 
-    Raises:
-        TypeError: If the function does not return a guide.
-        ValueError: If a flow is asked for a model with a single number.
+    Raises TypeError if the function does not return a guide, and ValueError for a flow of a model with a single number.
     """
     size = num_latent_numbers(sites)
     if isinstance(guide, str) and guide in _FLOWS and size < 2:
@@ -74,11 +72,7 @@ def build_guide(guide: Any, model: CalledWith, sites: Mapping[str, Site]) -> Cal
 
 
 def find_parameters(guide: Callable[[Data], Any], data: Data, sites: Mapping[str, Site]) -> dict[str, Any]:
-    """Run a guide once; return its initial parameters.
-
-    Raises:
-        ValueError: If the guide lacks a latent site of the model: its draws would be those of the prior.
-    """
+    """Run a guide, which must have all latent sites of the model, once; return its initial parameters."""
     with handlers.block():
         trace = handlers.trace(handlers.seed(guide, jax.random.key(0))).get_trace(data)
     missing = sorted(name for name, site in sites.items() if site.kind == "latent" and name not in trace)

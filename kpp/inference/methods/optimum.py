@@ -153,10 +153,8 @@ def find_mode(
     """Minimize a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
 
     The further starts are uniform within 2 units of the first one. A start has converged when no entry of the gradient
-    exceeds the tolerance times the larger of 1 and the objective's absolute value (in float32 at least 1e-4).
-
-    Raises:
-        ConvergenceError: If no start converged to a finite value.
+    exceeds the tolerance times the larger of 1 and the objective's absolute value (in float32 at least 1e-4). Raises
+    ConvergenceError if no start converged to a finite value.
     """
     moves = np.asarray(_uniform_moves(rng_key, start.size, start.dtype, num_restarts))
     starts = np.concatenate([start[None], start + objective.scale * moves])

@@ -65,11 +65,7 @@ class _Mode:
 def laplace_starts(
     rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data, sites: dict[str, Site], num_chains: int, progress: bool
 ) -> Starts:
-    """Find modes and draw the starts of chains around them.
-
-    Raises:
-        ConvergenceError: If no search converged to a mode with a positive definite Hessian.
-    """
+    """Find modes, of a positive definite Hessian, and draw the starts of chains around them."""
     init_key, search_key, draw_key = jax.random.split(rng_key, 3)
     density = Density(init_key, numpyro_model, data, sites)
     objective = compile_objective(density.unconstrained, density, data)

@@ -51,8 +51,7 @@ def read_pair(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, feature
 def read_grid(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, feature: str) -> Grid:
     """Read the values of a feature, or choose as many as a number says: quantiles at even steps, or all levels.
 
-    Raises:
-        ValueError: If the feature is unknown or constant, or values are invalid.
+    Raises ValueError if the feature is unknown or constant, or values are invalid.
     """
     try:
         column = schema.index(feature)

@@ -55,9 +55,7 @@ class Inspected(NamedTuple):
     def read(cls, predictor: Any, x: object, *, scale: str, output: str | int | None, rng_key: RngKey) -> Inspected:
         """Read a predictor and rows; the arguments are those of `kpp.curve`.
 
-        Raises:
-            TypeError: If the predictor cannot be read, or has no probabilities.
-            ValueError: If the rows do not fit the predictor.
+        Raises TypeError if the predictor cannot be read, or has no probabilities; ValueError if the rows do not fit it.
         """
         refuse_forked_process()
         one_of(scale, "scale", SCALES)

@@ -26,19 +26,9 @@ def draw_functions(
 
     The values at points Z are drawn jointly from their law and interpolated, :math:`f = \mu + k(\cdot, Z) K_{ZZ}^{-1}
     (f_Z - \mu_Z)`. Z are the points of the posterior and 200 rows with features of two of `rows`, as coalitions have
-    them. The deviation of f elsewhere from this interpolation is left out.
-
-    Args:
-        posterior: The posterior; one function is drawn from each of its draws.
-        rng_key: A JAX random key.
-        rows: The rows at which functions will be evaluated.
-        num_draws: How many functions are drawn from a posterior without draws.
-
-    Returns:
-        The functions, with ``batch_shape`` (chain, draw).
-
-    Raises:
-        ValueError: If the posterior covariance is not positive definite, as may be in single precision.
+    them. The deviation of f elsewhere from this interpolation is left out. Each draw of the posterior gives one
+    function, or `num_draws` functions are drawn; their ``batch_shape`` is (chain, draw). Raises ValueError if the
+    posterior covariance is not positive definite, as may be in single precision.
     """
     single = not posterior.batch_shape
     points = join_points([posterior.mean.points, jnp.asarray(_mixed_rows(rng_key, rows))])

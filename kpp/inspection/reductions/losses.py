@@ -26,8 +26,7 @@ def read_targets(
 ) -> Float[np.ndarray, " p"]:
     """Return targets as numbers; for the loss "log" the codes of classes, those of the predictor if it knows them.
 
-    Raises:
-        ValueError: If there are not p targets, one is missing or not finite, or they do not fit the loss.
+    Raises ValueError if there are not p targets, one is missing or not finite, or they do not fit the loss.
     """
     if callable(loss) or one_of(loss, "loss", NAMES) != "log":
         if outputs is not None and not callable(loss):
@@ -44,11 +43,7 @@ def read_targets(
 
 
 def evaluate(loss: Loss, y: Float[np.ndarray, " p"], predictions: Float[np.ndarray, "c p *outputs"]) -> np.ndarray:
-    """Return the losses of predictions, (c, p).
-
-    Raises:
-        ValueError: If probabilities are not in [0, 1], or a user's loss is not finite or of another shape.
-    """
+    """Return the losses of predictions, (c, p); probabilities must be in [0, 1], and a user's losses finite."""
     if loss == "squared":
         return (y - predictions) ** 2
     if loss == "absolute":

@@ -44,13 +44,8 @@ class LossReduction(AbstractPointsExplainer):
 
     .. math:: v_i(S) = \ell(y_i, f_\emptyset(x_i)) - \ell(y_i, f_S(x_i))
 
-    Args:
-        value_function: The game, which gives :math:`f_S`.
-        y: The targets of the rows.
-        loss: The loss; see `kpp.importance`.
-        groups: Features that form one player.
-        num_draws: The largest number of draws of a fit or a Gaussian process.
-        num_coalitions: The largest number of coalitions. If there are more, orders of the features are sampled.
+    The game gives :math:`f_S`. The fields are arguments of `kpp.importance`; if there are more coalitions than
+    `num_coalitions`, orders of the features are sampled.
 
     References:
         Covert, Lundberg and Lee, Understanding global feature contributions with additive importance measures, 2020,

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float
 
 from kpp.functionals import GPPosterior
+from kpp.functionals.sections import join_points
 from kpp.functions import RKHSFunction
-from kpp.games import AbstractValueFunction
+from kpp.games import AbstractValueFunction, all_coalitions, shapley_values_from_table
 from kpp.games.toolkit import Players
-from kpp.inspection.variances.coalition_variances import coalition_indices
-from kpp.inspection.variances.finite_draws import FiniteDraws, shares_left_out
 from kpp.inspection.variances.product_variances import Sections, prior_indices, section_indices
 from kpp.inspection.variances.sampled_variances import (
     Predict,
@@ -26,8 +26,10 @@ from kpp.inspection.variances.sampled_variances import (
     sampled_indices,
 )
 from kpp.kernels.toolkit import has_product_terms
-from kpp.runtime.batching import call_in_chunks, progress_bar
-from kpp.typing import PointFunction
+from kpp.linalg import cholesky, solve_lower
+from kpp.linalg.pivoted import pivoted_whitener
+from kpp.runtime.batching import call_in_chunks, even_size, map_blocks, progress_bar
+from kpp.typing import AnyArray, PointFunction
 
 # The products of kernel factors that all draws of the hyperparameters may take, some 7 seconds of one core, and the
 # smallest number of these draws.
@@ -193,3 +195,110 @@ def _evenly(available: int, wanted: int) -> np.ndarray:
 
 def _place(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(int, np.unravel_index(position, shape))) if shape else ()
+
+
+class FiniteDraws(NamedTuple):
+    r"""Draws of the whole function of a Gaussian process, by its values at some points, up to a rest.
+
+    Given its values at points E, a process under the posterior covariance c is
+
+    .. math:: f = m + c(\cdot, E) W^\top \xi + r, \qquad W c_{EE} W^\top = I, \quad \xi \sim N(0, I),
+
+    with a rest r that is independent of :math:`\xi`. A draw of :math:`\xi` gives a function in the span of kernel
+    sections; of the rest only its covariance is kept.
+
+    Attributes:
+        mean: The posterior mean, whose points are followed by E with coefficients of 0, N points in all.
+        basis: The coefficients of the functions :math:`c(\cdot, E) W^\top`, (N, e).
+        root: R, with rows of 0 for E: the posterior covariance is :math:`k - k(\cdot, Z) R R^\top k(Z, \cdot)`, (N, r).
+        left_out: The share of the posterior variance that the rest has at points that were given.
+    """
+
+    mean: RKHSFunction
+    basis: Float[np.ndarray, "N e"]
+    root: Float[np.ndarray, "N r"]
+    left_out: float
+
+    @classmethod
+    def of(cls, posterior: GPPosterior, points: Float[AnyArray, "e d"], checked: Float[AnyArray, "p d"]) -> FiniteDraws:
+        """Represent a function by its values at points (e, d); the rest is measured at other points (p, d)."""
+        old, points = posterior.mean, jnp.asarray(points)
+        basis, left_out = _represent(posterior, points, jnp.asarray(checked))
+        coefficients = np.pad(np.asarray(old.coefficients), (0, len(points)))
+        root = np.pad(np.asarray(posterior.root), ((0, len(points)), (0, 0)))
+        mean = RKHSFunction(old.kernel, join_points([old.points, points]), coefficients, old.intercept)
+        return cls(mean, np.asarray(basis), root, float(left_out))
+
+    def draw(self, num: int, generator: np.random.Generator) -> Float[np.ndarray, "N num"]:
+        """Draw the coefficients of functions, (N, num)."""
+        noise = generator.standard_normal((self.basis.shape[1], num))
+        return np.asarray(self.mean.coefficients)[:, None] + self.basis @ noise
+
+
+@eqx.filter_jit
+def shares_left_out(
+    posterior: GPPosterior, points: Float[AnyArray, "e d"], checked: Float[AnyArray, "p d"]
+) -> Float[Array, " e"]:
+    """Return the share of the posterior variance that is left given the values at the first 1, 2, ..., e points."""
+    factor = cholesky(posterior.covariance(points, points), what="the posterior covariance")
+    # Each row of L^-1 c(E, .) is what its point adds to those before it.
+    known = jnp.cumsum(jnp.sum(solve_lower(factor, posterior.covariance(points, checked)) ** 2, axis=1))
+    return 1 - known / jnp.sum(posterior.variance(checked))
+
+
+@eqx.filter_jit
+def _represent(
+    posterior: GPPosterior, points: Float[Array, "e d"], checked: Float[Array, "p d"]
+) -> tuple[Float[Array, "N e"], Float[Array, ""]]:
+    whitener = pivoted_whitener(posterior.covariance(points, points), what="the posterior covariance")
+    # c(., E) = k(., E) - k(., X) R R^T k(X, E), by sections at X and at E.
+    basis = jnp.concatenate([-posterior.root @ posterior.whitened(points).T, jnp.eye(len(points))]) @ whitener.T
+    known = jnp.sum((posterior.covariance(checked, points) @ whitener.T) ** 2)
+    total = jnp.sum(posterior.variance(checked))
+    return basis, jnp.where(total > 0, jnp.maximum(1 - known / total, 0.0), 0.0)
+
+
+# The largest number of players whose coalitions are enumerated, and of values at once.
+_MAX_PLAYERS, _MAX_VALUES = 12, 2**22
+
+
+def coalition_indices(
+    value_function: AbstractValueFunction, function: PointFunction, x: Float[np.ndarray, "p d"], players: Players
+) -> Float[np.ndarray, "3 s g"]:
+    r"""Compute the indices of a game, in units of variance, from the values of all coalitions.
+
+    .. math:: V(S) = \mathrm{Var}_x\bigl(v(S)(x)\bigr), \qquad \text{first order } V(\{j\}), \qquad
+        \text{total } V(D) - V(D \setminus \{j\}), \qquad \text{Shapley effect } \phi_j(V),
+
+    with a value function v such as :math:`E[f \mid x_S]`, and the rows as the law of x. Raises ValueError if there are
+    more than 12 players whose columns vary; those of others are 0.
+
+    References:
+        Song, Nelson and Staum, Shapley effects for global sensitivity analysis: theory and computation, 2016;
+        Owen and Prieur, On Shapley value for measuring importance of dependent inputs, 2017.
+    """
+    varies = np.array([np.ptp(x[:, list(group)], axis=0).any() for group in players.groups])
+    kept = players.keep(varies) if varies.any() else players
+    count = kept.num_players
+    if count > _MAX_PLAYERS:
+        raise ValueError(
+            f"`groups` must form at most {_MAX_PLAYERS} players for the value function "
+            f"{type(value_function).__name__}, whose 2^g coalitions are valued, got {count}"
+        )
+    is_rkhs = isinstance(function, RKHSFunction)
+
+    def variances(coalitions: Bool[np.ndarray, "c g"]) -> Float[np.ndarray, "c s"]:
+        values = np.asarray(value_function(function, x, kept.expand(coalitions)))
+        if is_rkhs:
+            return values.var(axis=1)
+        return np.moveaxis(values.var(axis=-1).reshape(-1, len(coalitions)), 0, 1)
+
+    outputs = function.output_shape[0] if isinstance(function, RKHSFunction) else 1
+    coalitions = all_coalitions(count)
+    table = map_blocks(variances, coalitions, even_size(len(coalitions), _MAX_VALUES // (len(x) * outputs)))
+    single = 2 ** np.arange(count)
+    first, total = table[single] - table[0], table[-1] - table[len(table) - 1 - single]
+    indices = np.zeros((3, table.shape[1], players.num_players))
+    found = np.stack([first, total, np.asarray(shapley_values_from_table(table))])
+    indices[:, :, varies if varies.any() else slice(None)] = found.swapaxes(1, 2)
+    return indices

@@ -56,11 +56,7 @@ class Sections(NamedTuple):
 def section_indices(
     sections: Sections, rows: Float[AnyArray, "m d"], players: Players
 ) -> tuple[Float[np.ndarray, "3 s g"], Float[np.ndarray, "3 k g"]]:
-    """Compute the indices of functions, and the expected indices of the random functions.
-
-    Returns:
-        The indices in units of variance, (3, s, g) and (3, k, g), in the order of `MEASURES`.
-    """
+    """Compute the indices of functions, and the expected ones of random functions, in the order of `MEASURES`."""
     coefficients, size = sections.coefficients, len(sections.coefficients)
     indices = np.zeros((3, coefficients.shape[1], players.num_players))
     moments = np.zeros((3, len(sections.moments), players.num_players))

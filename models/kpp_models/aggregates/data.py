@@ -93,10 +93,7 @@ def join_exposures(exposure: Targets | None) -> Targets | None:
 
 
 def join_bags(sources: Sequence[Bags]) -> tuple[Bags, Array]:
-    """Concatenate bags with the same features, and return all bags and the source of each.
-
-    Raises ValueError if the covariates differ in their number of columns.
-    """
+    """Concatenate bags with the same features and numbers of covariates; return all bags and the source of each."""
     first = sources[0]
     columns = {None if part.covariates is None else part.covariates.shape[1] for part in sources}
     if len(columns) > 1:
@@ -155,10 +152,7 @@ def _read_places(bags: Bags, covariates: Numbers | None, targets: Array, matched
 
 
 def read_places(names: Sequence[str], num_covariates: int, covariates: Numbers) -> Array:
-    """Read covariates (M, dy), an array or a data frame, by the column names of the bags' covariates.
-
-    Raises ValueError if columns are missing or too many, or values are not finite.
-    """
+    """Read finite covariates (M, dy), an array or a data frame, by the column names of the bags' covariates."""
     if names:
         return jnp.asarray(Schema(tuple(names)).read(covariates, "covariates"))
     return as_points(covariates, "covariates", num_features=num_covariates)

@@ -351,9 +351,6 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         gram, basis = _over_bags(self.approximation, self.kernel, bags, inducing_points, data["inducing"])
         return AggregatePrior(self.kernel, bags, bag_means, gram, noise, basis)
 
-    def _targets(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Places]:
-        return prior.aggregates(self.operator(data)), target_places(data)
-
     def _other_covariance(
         self, prior: AggregatePrior, data: Data, first: tuple[Aggregates, Places], second: tuple[Aggregates, Places]
     ) -> Float[Array, "M1 M2"]:
@@ -364,7 +361,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
 
     def _covariance(self, prior: AggregatePrior, data: Data) -> tuple[Aggregates, Array, Array]:
         """Return the targets' aggregates, their covariance due to f, and the rest of their covariance."""
-        targets = self._targets(prior, data)
+        targets = prior.aggregates(self.operator(data)), target_places(data)
         rest = self._other_covariance(prior, data, targets, targets)
         if self.collapsed:
             rest = linalg.add_diagonal(rest, self.target_noise(data))

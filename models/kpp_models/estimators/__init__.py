@@ -15,11 +15,11 @@ from kpp_models.preferences.estimators.pair_rows import MatchRows as MatchRows
 from kpp_models.preferences.estimators.pair_rows import match_rows as match_rows
 from kpp_models.preferences.estimators.pairwise import PairwiseClassifier as PairwiseClassifier
 from kpp_models.preferences.estimators.pairwise import PairwiseLogisticRegression as PairwiseLogisticRegression
-from kpp_models.tables.estimators.classifier import GPClassifier as GPClassifier
 from kpp_models.tables.estimators.features import NystroemFeatures as NystroemFeatures
 from kpp_models.tables.estimators.features import RandomFourierFeatures as RandomFourierFeatures
+from kpp_models.tables.estimators.gaussian_processes import GPClassifier as GPClassifier
+from kpp_models.tables.estimators.gaussian_processes import GPRegressor as GPRegressor
 from kpp_models.tables.estimators.kernel_machines import KernelLogisticClassifier as KernelLogisticClassifier
 from kpp_models.tables.estimators.kernel_machines import KernelRidgeRegressor as KernelRidgeRegressor
-from kpp_models.tables.estimators.regressor import GPRegressor as GPRegressor
 
 _guard_exports(globals())

@@ -55,10 +55,7 @@ def check_support(support: Any, values: Array | None, argument: str) -> None:
 def read_units(
     table: Any, columns: Mapping[str, Array], nodes: tuple[str, ...], argument: str = "unit"
 ) -> dict[str, Array]:
-    """Return the columns of units, one value for each node; without a table, the columns of the training rows.
-
-    Raises ValueError if a node has no column.
-    """
+    """Return the columns of units, a value for each node; without a table, the columns of the training rows."""
     units = dict(columns) if table is None else read_columns(table, nodes, argument)
     missing = [name for name in nodes if name not in units]
     if missing:

@@ -30,10 +30,8 @@ from kpp.typing import Points, RngKey
 class DrawnFunction(eqx.Module):
     r"""A function :math:`x \mapsto g(x) + \phi(x)^\top w` that `sample_function` has drawn, with draws or without.
 
-    Args:
-        update: g, the posterior mean and the correction by the data.
-        prior: A kernel with the features :math:`\phi`; its arrays lead with the draws.
-        weights: w, (*batch_shape, q).
+    g is the posterior mean and the correction by the data; the arrays of the kernel `prior`, whose features are
+    :math:`\phi`, lead with the draws.
     """
 
     update: RKHSFunction

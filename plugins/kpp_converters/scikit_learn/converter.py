@@ -21,8 +21,12 @@ from kpp_converters.scikit_learn.gaussian_processes import (
     regressor_mean,
     regressor_posterior,
 )
-from kpp_converters.scikit_learn.kernel_machines import from_kernel_ridge, from_support_vectors
-from kpp_converters.scikit_learn.linear_models import LINEAR_MODELS, from_linear_model
+from kpp_converters.scikit_learn.machines import (
+    LINEAR_MODELS,
+    from_kernel_ridge,
+    from_linear_model,
+    from_support_vectors,
+)
 from kpp_converters.scikit_learn.names import describe, sklearn_name
 from kpp_converters.scikit_learn.pipelines import Wrapped, unwrap
 

@@ -54,10 +54,7 @@ def convert_metric(name: str, num_features: int, *, gamma: float | None, degree:
 
 
 def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
-    """Convert a kernel of ``sklearn.gaussian_process.kernels`` of d features, without its noise.
-
-    Raises ValueError if the kernel has no exact counterpart, or is only noise.
-    """
+    """Convert a kernel of ``sklearn.gaussian_process.kernels`` of d features, without its noise."""
     converted = _convert(kernel, num_features)
     if converted is None:
         raise ValueError(f"the kernel {kernel} is nothing but noise; the function is constant")

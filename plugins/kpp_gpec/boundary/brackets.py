@@ -1,4 +1,4 @@
-"""Segments that a boundary crosses, and margins that count their calls."""
+"""Segments that a boundary crosses: margins that count their calls, pairs of rows on opposite sides, and bisection."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import cKDTree
 
+from kpp.foundation.validation import positive
 from kpp.runtime.batching import call_in_chunks
 from kpp.typing import AnyArray
 
@@ -77,3 +79,96 @@ class Brackets(eqx.Module):
             np.concatenate([first.outside, second.outside]),
             first.num_pairs + second.num_pairs,
         )
+
+
+# Rows of a side among which neighbors are searched; and mixed rows that are tried if all rows are on one side.
+_MAX_ROWS = 10_000
+
+
+def two_sides(
+    rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]
+) -> tuple[Float[np.ndarray, "a d"], Float[np.ndarray, "b d"]]:
+    """Divide rows by their side; if all are on one side, add rows with randomly mixed features."""
+    is_inside = margin.is_inside(z)
+    if is_inside.all() or not is_inside.any():
+        mixed = np.take_along_axis(z, rng.integers(len(z), size=(_MAX_ROWS, z.shape[1])), axis=0)
+        z = np.concatenate([z, mixed])
+        is_inside = np.concatenate([is_inside, margin.is_inside(mixed)])
+    return z[is_inside], z[~is_inside]
+
+
+def pair_up(
+    rng: np.random.Generator, inside: Float[np.ndarray, "a d"], outside: Float[np.ndarray, "b d"], num_pairs: int
+) -> Brackets:
+    """Pair rows of the two sides: half of them with the nearest row on the other side, the rest at random."""
+    inside, outside = _some(rng, inside, _MAX_ROWS), _some(rng, outside, _MAX_ROWS)
+    starts = _some(rng, np.arange(len(inside) + len(outside)), -(-num_pairs // 2))
+    from_inside, from_outside = starts[starts < len(inside)], starts[starts >= len(inside)] - len(inside)
+    num_random = num_pairs - len(starts)
+    first = [from_inside, nearest(outside[from_outside], inside), rng.integers(len(inside), size=num_random)]
+    second = [nearest(inside[from_inside], outside), from_outside, rng.integers(len(outside), size=num_random)]
+    return Brackets(inside[np.concatenate(first)], outside[np.concatenate(second)], num_pairs)
+
+
+def _some(rng: np.random.Generator, values: np.ndarray, count: int) -> np.ndarray:
+    """Return at most `count` of the values, drawn without replacement."""
+    return values if len(values) <= count else values[rng.choice(len(values), count, replace=False)]
+
+
+def nearest(points: Float[np.ndarray, "k d"], others: Float[np.ndarray, "m d"]) -> Int[np.ndarray, " k"]:
+    """Return the position of the nearest of the others to each point."""
+    return cKDTree(others).query(points)[1].astype(int) if len(points) else np.zeros(0, int)
+
+
+def bisect(
+    margin: Callable[[Any], Any] | CountedMargin, inside: AnyArray, outside: AnyArray, width: float = 1e-6
+) -> Brackets:
+    """Halve segments between points on opposite sides of a boundary until they are short.
+
+    A round halves every segment that is longer than `width`, with one call of the margin for all of them. A segment
+    stays longer only if there is no floating-point number between its ends.
+
+    Args:
+        margin: From points (n, d) to (n,), positive inside and zero or negative outside.
+        inside: Points where it is positive, (k, d); k may be 0.
+        outside: Points where it is not, (k, d).
+        width: The length at which to stop, in the units of the points.
+
+    Returns:
+        The short segments, in the order of the pairs.
+
+    Raises:
+        ValueError: If `inside` and `outside` have different shapes, or a point is on the wrong side.
+    """
+    inside, outside = np.asarray(inside, dtype=float), np.asarray(outside, dtype=float)
+    if inside.shape != outside.shape or inside.ndim != 2:
+        raise ValueError(
+            f"`inside` and `outside` must have the same shape (k, d), got shapes {inside.shape} and {outside.shape}"
+        )
+    positive(width, "width")
+    margin = margin if isinstance(margin, CountedMargin) else CountedMargin(margin)
+    sides = margin.is_inside(np.concatenate([inside, outside]))
+    wrong = int((~sides[: len(inside)]).sum()), int(sides[len(inside) :].sum())
+    if any(wrong):
+        raise ValueError(
+            "`margin` must be positive at every row of `inside` and at none of `outside`, got "
+            f"{wrong[0]} of `inside` and {wrong[1]} of `outside` on the wrong side, of {len(inside)} pairs"
+        )
+    return halve(margin, Brackets(inside, outside, len(inside)), width)
+
+
+def halve(margin: CountedMargin, brackets: Brackets, width: float) -> Brackets:
+    """Halve segments, whose ends must be on opposite sides, until their lengths are at most `width`."""
+    inside, outside = brackets.inside.copy(), brackets.outside.copy()
+    remaining = np.flatnonzero(brackets.widths > width)
+    while len(remaining):
+        middle = 0.5 * (inside[remaining] + outside[remaining])
+        # Neighboring floats have nothing between them.
+        between = ((middle != inside[remaining]) & (middle != outside[remaining])).any(axis=1)
+        remaining, middle = remaining[between], middle[between]
+        is_inside = margin.is_inside(middle)
+        inside[remaining[is_inside]] = middle[is_inside]
+        outside[remaining[~is_inside]] = middle[~is_inside]
+        lengths = np.linalg.norm(inside[remaining] - outside[remaining], axis=1)
+        remaining = remaining[lengths > width]
+    return Brackets(inside, outside, brackets.num_pairs)

@@ -14,9 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kpp.foundation.validation import count, positive
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
-from kpp_gpec.boundary.bisection import halve
-from kpp_gpec.boundary.brackets import Brackets, CountedMargin
-from kpp_gpec.boundary.opposite_sides import nearest
+from kpp_gpec.boundary.brackets import Brackets, CountedMargin, halve, nearest
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 
 # A crossing is searched at half the final width from the last point and at multiples of it, up to a length in standard

@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 from kpp.foundation.validation import count
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
-from kpp_gpec.boundary.bisection import halve
-from kpp_gpec.boundary.brackets import Brackets, CountedMargin
+from kpp_gpec.boundary.brackets import Brackets, CountedMargin, halve
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
 
 # The length of a step, in radii: the default of Foolbox, whose attacks the paper uses.

@@ -19,9 +19,8 @@ from kpp.explanations import AbstractExplainer, Explanation
 from kpp.explanations.toolkit import describe_key, is_fit
 from kpp.games import AbstractValueFunction
 from kpp.lazy.assembly import block_arrays, first_block
-from kpp.lazy.block_task import BlockTask
+from kpp.lazy.block_task import BlockTask, Layout
 from kpp.lazy.blocks import read_blocks
-from kpp.lazy.layout import Layout
 from kpp.lazy.schedulers import complete_all
 from kpp.runtime.batching import progress_bar
 from kpp.storage import zarr_store
@@ -154,10 +153,7 @@ def _fingerprint(value: Any, name: str) -> str:
     if is_fit(value) and hasattr(value, "draws"):  # not its ArviZ groups, which hold when it was made
         value = [getattr(value, part, None) for part in ("model", "schema", "data", "draws")]
     try:
-        return str(joblib.hash(jax.tree.map(_as_numpy, value)))
+        plain = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, value)
+        return str(joblib.hash(plain))
     except Exception as error:  # pickle raises errors of many types
         raise TypeError(f"`{name}` cannot be recognized by a later run of the job: {error}") from error
-
-
-def _as_numpy(leaf: Any) -> Any:
-    return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf

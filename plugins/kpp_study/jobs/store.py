@@ -12,8 +12,8 @@ import numpy as np
 import xarray as xr
 
 from kpp.explanations.toolkit import marked
+from kpp.lazy.block_task import Layout
 from kpp.lazy.blocks import Blocks
-from kpp.lazy.layout import Layout
 from kpp.runtime.files import remove_leftovers, temporary_path
 from kpp.storage import zarr_store
 from kpp.storage.netcdf import encode_attrs

@@ -47,10 +47,7 @@ class KeptFit:
         fit.with_attrs({**fit.attrs, _ATTRIBUTE: kept}).save(self.path)
 
     def load(self) -> tuple[Fit, float]:
-        """Return the kept fit, and the seconds that it took.
-
-        Raises StudyError if there is none, it cannot be read, or it is the fit of another study or of other data.
-        """
+        """Return the kept fit of this study and these data, and the seconds that it took, or raise StudyError."""
         if not self.path.is_file():
             raise StudyError("--resume: no finished fit was kept for this output; leave --resume out to begin anew")
         try:

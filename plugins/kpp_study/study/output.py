@@ -49,10 +49,7 @@ def hidden_path(output: Path, ending: str) -> Path:
 
 @contextmanager
 def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a folder to write into; it becomes `output` if the block succeeds and is removed if the block fails.
-
-    `check_output` is called before the block and again after it.
-    """
+    """Yield a folder to write into, which becomes `output`, checked again, if the block succeeds, or is removed."""
     output = output.absolute()
     remove_leftovers(output)
     check_output(output, overwrite)

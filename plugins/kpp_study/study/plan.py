@@ -72,10 +72,7 @@ class StudyPlan:
 
 
 def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:
-    """Read the data of a study, choose the rows, and check that model, data and explainer fit each other.
-
-    Raises StudyError if they do not, or the data are invalid.
-    """
+    """Read the data of a study, choose the rows, and check that model, data and explainer fit each other."""
     data, model, explainer = read_data(config.data), config.model, config.explainer
     rng = np.random.default_rng(config.seed)
     rows = choose_rows(explainer.instances, data.num_points, rng, "explainer.instances")

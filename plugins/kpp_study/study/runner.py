@@ -161,10 +161,7 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
 
 
 def _curves(fit: Fit, data: StudyData, explanation: Explanation) -> list[Curve]:
-    """Return the curves of the features with the largest contributions, in the units of the data.
-
-    They need a Gaussian posterior of the function, and rows of features as points.
-    """
+    """Return the curves, in the units of the data, of the features with the largest contributions, if they exist."""
     if data.match is not None or not fit.has_function_posterior:
         return []
     values = abs(explanation.mean().values)

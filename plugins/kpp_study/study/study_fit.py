@@ -82,12 +82,7 @@ class StudyFit:
 
 
 def save_fit(path: Path, fit: Fit, data: StudyData, max_draws: int) -> None:
-    """Write the fit of a study, with the conversion of units.
-
-    Raises:
-        TypeError: If the model cannot be saved; see `kpp.Fit.save`.
-        ValueError: If a name contains a slash.
-    """
+    """Write the fit of a study, with the conversion of units; the model must be one that `kpp.Fit.save` saves."""
     facts = {"pairs": data.match is not None, "max_draws": max_draws, "shown": data.units.target}
     attrs = {**fit.attrs, _ATTRIBUTE: json.dumps({**data.facts, **facts})}
     if not data.units.is_identity:

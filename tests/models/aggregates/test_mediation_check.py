@@ -9,7 +9,7 @@ from sklearn.kernel_ridge import KernelRidge
 import kpp
 from kpp.kernels import RBF, Constant, Linear
 from kpp_models import check_mediation, operator_errors
-from kpp_models.aggregates.mediators.mediation_check import MediationCheck
+from kpp_models.aggregates.mediators.mediation import MediationCheck
 from oracles.kernels import rbf
 
 RNG = np.random.default_rng(3)

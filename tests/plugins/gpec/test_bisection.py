@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from kpp_gpec.boundary.bisection import bisect
-from kpp_gpec.boundary.brackets import CountedMargin
+from kpp_gpec.boundary.brackets import CountedMargin, bisect
 
 
 def wave(x):

@@ -48,10 +48,7 @@ def sample_coalition_pairs(
 def coalition_pairs_in_rounds(
     rng_key: RngKey, num_players: int, nums_pairs: Sequence[int]
 ) -> Iterator[tuple[Bool[np.ndarray, "k g"], Int[np.ndarray, " k"]]]:
-    """Yield for each number of pairs, in ascending order, what `sample_coalition_pairs` returns.
-
-    Each time more pairs follow the same ones.
-    """
+    """Yield what `sample_coalition_pairs` returns for ascending numbers of pairs, each time the same and more."""
     if num_players < 2 or nums_pairs[0] < 1:
         raise ValueError(
             f"`num_players` must be at least 2 and `num_pairs` at least 1, got {num_players} and {nums_pairs[0]}"

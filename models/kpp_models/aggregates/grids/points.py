@@ -193,10 +193,7 @@ def read_pixels(dataset: xr.Dataset, template: xr.DataArray, names: Sequence[str
 
 
 def as_dataset(grid: object, name: str = "dataset") -> xr.Dataset:
-    """Return a grid without fill values as a Dataset, or raise TypeError.
-
-    A DataArray has one variable, "value" if it has no name.
-    """
+    """Return a grid without fill values as a Dataset, a DataArray as its one variable, "value" without a name."""
     if isinstance(grid, xr.DataArray):
         grid = grid.to_dataset(name="value" if grid.name is None else grid.name)
     if not isinstance(grid, xr.Dataset):

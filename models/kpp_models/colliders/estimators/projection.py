@@ -34,10 +34,7 @@ Columns = Float[np.ndarray, "n q"]
 
 @dataclasses.dataclass(frozen=True)
 class BaselineRegression:
-    r"""The conditional mean of the target given some columns, :math:`f_0(b) = E[Y \mid B = b]`.
-
-    The regression is the mean, (q,), if there are no columns.
-    """
+    r"""The conditional mean :math:`f_0(b) = E[Y \mid B = b]` given some columns; without columns the mean, (q,)."""
 
     given: tuple[int, ...]
     regression: Any
@@ -58,10 +55,7 @@ def fit_baselines(
     regression: Regressor,
     labels: np.ndarray | None = None,
 ) -> tuple[BaselineRegression, ...]:
-    """Fit the baseline of each statement to rows (n, d), once for statements with the same given columns.
-
-    `targets` holds functions of the target, (n, q), and `labels` the labels for a regression that is a classifier.
-    """
+    """Fit the baseline of each statement at rows (n, d) to functions (n, q) of the target, or to labels."""
     found: dict[tuple[int, ...], BaselineRegression] = {}
     for given in (tuple(sorted(statement.given)) for statement in statements):
         if given not in found:

@@ -42,11 +42,8 @@ class MedianNystroem(TransformerMixin, BaseEstimator):
 
     .. math:: \phi(x)^\top \phi(x') \approx \exp\Bigl(-\sum_j \frac{(x_j - x_j')^2}{2 d\, \ell_j^2}\Bigr)
 
-    with :math:`\ell_j` the median distance in feature j (`kpp.kernels.median_heuristic`); exact on the landmarks.
-
-    Args:
-        num_landmarks: The number of features, q, if there are as many rows.
-        random_state: The seed of the choice of landmarks.
+    with :math:`\ell_j` the median distance in feature j (`kpp.kernels.median_heuristic`); exact on the landmarks. There
+    are `num_landmarks` features, q, if there are as many rows.
     """
 
     def __init__(self, num_landmarks: int = NUM_LANDMARKS, random_state: Seed = None):

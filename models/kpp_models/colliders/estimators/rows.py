@@ -61,10 +61,7 @@ def read_unlabelled(estimator: BaseEstimator, X_unlabelled: object, labelled: Ro
 
 
 def fit_predictor(estimator: object, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:
-    """Return the estimator itself if it is fitted, otherwise a copy of it, fitted to targets (n,) or (n, q).
-
-    Raises TypeError if it is not fitted, and not a scikit-learn estimator.
-    """
+    """Return the estimator itself if it is fitted, otherwise a copy of it, fitted to targets (n,) or (n, q)."""
     if prefit:
         return estimator
     if isinstance(estimator, type) or not (isinstance(estimator, Regressor) and hasattr(estimator, "get_params")):
@@ -78,10 +75,7 @@ def fit_predictor(estimator: object, prefit: bool, rows: Rows, targets: np.ndarr
 
 
 def predict_mean(predictor: object, rows: Rows) -> Float[np.ndarray, " n"]:
-    """Return the predictions at rows: for a `kpp.Fit` the mean over draws, otherwise the values of the predictor.
-
-    Raises TypeError if the predictor has another type, ValueError if it does not predict one finite number per row.
-    """
+    """Return one prediction per row: of a `kpp.Fit` the mean over draws, otherwise the value of the predictor."""
     if isinstance(predictor, Fit):
         values: Any = predictor.predict(rows.features)["mean"].mean(("chain", "draw"))
     elif hasattr(predictor, "predict"):

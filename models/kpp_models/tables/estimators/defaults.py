@@ -35,10 +35,7 @@ def kernel_with_priors(points: Points, schema: Schema, variance: float) -> Abstr
 
 
 def target_variance(y: Float[np.ndarray, " n"]) -> float:
-    """Return the variance of the targets; 1 if they are all equal, where rounding errors may make it another number.
-
-    Raises ValueError if the variance is not a positive finite number of double precision.
-    """
+    """Return the variance of the targets, finite and positive; 1 if all are equal, where it may be a rounding error."""
     if np.ptp(y) == 0:
         return 1.0
     with np.errstate(over="ignore", invalid="ignore"):

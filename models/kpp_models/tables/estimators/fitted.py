@@ -108,10 +108,7 @@ class FunctionEstimator(FittedEstimator):
 
 
 def read_two_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, str]]:
-    """Return the two sorted classes of labels of any type, and as text the labels and the classes, which models take.
-
-    Raises ValueError if there are not exactly two classes.
-    """
+    """Return the two sorted classes of labels of any type, and as text, which models take, labels and classes."""
     check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) > 2:

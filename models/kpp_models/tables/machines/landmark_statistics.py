@@ -87,10 +87,7 @@ class Whiteners:
         self._found: dict[float, Float[Array, "m m"]] = {}
 
     def system(self, statistics: Statistics, ridge: float) -> LandmarkSystem:
-        r"""Return the system of some sums with the smallest nugget that suits a ridge :math:`\rho`.
-
-        Raises FactorizationError if no nugget suits it.
-        """
+        r"""Return the system of some sums with the smallest nugget that suits a ridge :math:`\rho`, if one does."""
         for nugget in _NUGGETS[self.precision]:
             system = LandmarkSystem.of(statistics, self._whitener(nugget), self.shift)
             error = max(system.rounding, float(statistics.totals[0]) * self._variance_of_rounding(nugget))

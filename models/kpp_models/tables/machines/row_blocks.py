@@ -38,10 +38,7 @@ class RowBlocks:
     first: int = 0  # the number of the first row; not 0 if this is a part of a table
 
     def blocks(self) -> Iterator[tuple[int, Block]]:
-        """Yield for each block the number of its first row, its points and its targets, as finite numbers.
-
-        Raises ValueError, with row and column, if a number is missing or infinite.
-        """
+        """Yield for each block the number of its first row, its points and its targets, as finite numbers."""
         start = self.first
         for x, y in self.read():
             refuse_masked(x, "x")  # `np.asarray` would lose the mask

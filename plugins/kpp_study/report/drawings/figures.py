@@ -65,10 +65,7 @@ def priors_and_posteriors(prior: xr.Dataset, posterior: xr.Dataset) -> Figure | 
 
 
 def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) -> Figure:
-    """Compare the target (n,) with draws of it from the posterior predictive, (s, n).
-
-    The distributions are on the left, a comparison row by row on the right.
-    """
+    """Compare the target (n,) with posterior predictive draws, (s, n): distributions on the left, rows on the right."""
     figure, (left, right) = _figure(2, height=3.4)
     name = short_name(name)
     edges = np.histogram_bin_edges(np.concatenate([observed, predictive.ravel()]), bins=_bins(observed.size))

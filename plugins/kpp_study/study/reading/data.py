@@ -115,10 +115,7 @@ def most_levels(num_rows: int) -> int:
 
 
 def _read_features(table: pd.DataFrame, categorical: Sequence[str]) -> pd.DataFrame:
-    """Return the columns of features, categories as pandas categories.
-
-    Raises StudyError if values are infinite, or a column is neither numbers nor a few levels.
-    """
+    """Return the columns of features, finite numbers or a few levels, categories as pandas categories."""
     frame = table.reset_index(drop=True)
     for name in frame:
         if name in categorical or _is_text(frame[name], str(name)):

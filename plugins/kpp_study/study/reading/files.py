@@ -64,11 +64,7 @@ def require_columns(table: pd.DataFrame, names: Sequence[str], key: str, path: P
 
 
 def read_complete_rows(path: Path, key: str, dialect: TableFormat, needed: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Read the complete rows of a file in the columns that are needed, by the key of [data] that names them.
-
-    Raises StudyError, with the key of the file, if it cannot be read, a column is missing, or values are missing and
-    not to be dropped.
-    """
+    """Read the complete rows of a file in the columns that are needed, by the key of [data] that names them."""
     table = read_table(path, key, dialect)
     for name, columns in needed.items():
         require_columns(table, columns, f"data.{name}", path)
@@ -96,11 +92,7 @@ def read_with_features(
 def complete_rows(
     table: pd.DataFrame, columns: Sequence[str], key: str, path: Path, dialect: TableFormat
 ) -> pd.DataFrame:
-    """Return the rows of a table in which no value of some columns is missing.
-
-    Raises StudyError if values are missing, with their numbers by column, unless rows are to be dropped; or if no row
-    is complete.
-    """
+    """Return the rows of a table in which no value of some columns is missing, if others may be dropped."""
     counts = table[list(columns)].isna().sum()
     counts = counts[counts > 0]
     if not len(counts):

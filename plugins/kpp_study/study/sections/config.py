@@ -20,8 +20,17 @@ from kpp.inference import AbstractInference, AbstractModel
 from kpp.storage import serialization
 from kpp_study.study.errors import StudyError, blame, did_you_mean
 from kpp_study.study.sections.data_config import DataConfig, read_data_section
-from kpp_study.study.sections.options import check_options, fields_of, is_needed
-from kpp_study.study.sections.section import Key, Rows, count, read_section, rows, text
+from kpp_study.study.sections.section import (
+    Key,
+    Rows,
+    check_options,
+    count,
+    fields_of,
+    is_needed,
+    read_section,
+    rows,
+    text,
+)
 
 #: The fields of a model that the graph of the data decides.
 DECIDED_FIELDS = ("children", "spouses", "parents")
@@ -227,10 +236,7 @@ def _build_inference(name: str, options: Mapping[str, Any]) -> AbstractInference
 
 
 def _read_explainer_section(table: Any, *, of_pairs: bool) -> ExplainerConfig:
-    """Read and check the section [explainer]; `of_pairs` says whether functions of pairs are explained, as of matches.
-
-    Raises StudyError if a key is invalid, or the explainer, its value function or an option is unknown.
-    """
+    """Read and check the section [explainer]; `of_pairs` says whether functions of pairs are explained."""
     keys = SECTIONS["explainer"]
     found = read_section(table, "explainer", keys, is_open=True)
     options = {key: value for key, value in table.items() if key not in keys}

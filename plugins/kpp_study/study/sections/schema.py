@@ -18,8 +18,7 @@ from kpp import registry
 from kpp.storage.serialization import prior_classes
 from kpp_study.study.sections.config import DECIDED_FIELDS, SECTIONS
 from kpp_study.study.sections.data_config import KINDS
-from kpp_study.study.sections.options import fields_of, is_needed
-from kpp_study.study.sections.section import Key
+from kpp_study.study.sections.section import Key, fields_of, is_needed
 
 Schema = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from kpp_study.study.errors import StudyError, did_you_mean
@@ -31,11 +31,7 @@ class Key:
         return {**self.schema, "description": self.what, **default}
 
     def read(self, value: Any, name: str) -> Any:
-        """Return a value of the file; a list becomes a tuple. The name of the key is for messages.
-
-        Raises:
-            StudyError: If the value is invalid.
-        """
+        """Return a value of the file, or raise StudyError with the name of the key; a list becomes a tuple."""
         if not self.is_valid(value):
             raise StudyError(f"{name} must be {self.needed}, got {_shown(value)}")
         if not isinstance(value, list):
@@ -130,3 +126,37 @@ def _is_row_list(value: Any) -> bool:
 def _shown(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def fields_of(cls: Any) -> dict[str, dataclasses.Field]:
+    """Return the fields by which a class is built, by name."""
+    return {field.name: field for field in dataclasses.fields(cls) if field.init}
+
+
+def is_needed(field: dataclasses.Field) -> bool:
+    """Return whether a field has no default."""
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
+def check_options(
+    section: str, options: Mapping[str, Any], fields: Mapping[str, dataclasses.Field], also: Iterable[str]
+) -> None:
+    """Raise StudyError if an option of a section is unknown, or of another type than its field.
+
+    The fields are those of the classes that the options build, and `also` are further keys of the section, for
+    messages.
+    """
+    for key, value in options.items():
+        if key not in fields:
+            raise StudyError(f"[{section}] has an unknown key {key!r}; {did_you_mean(key, {*fields, *also})}")
+        for kind, accepted, words in (
+            (bool, (bool,), "true or false"),
+            (int, (int,), "a whole number"),
+            (float, (int, float), "a number"),
+            (str, (str,), "text"),
+        ):
+            # The values of a field are of a type, or None for its default.
+            if isinstance(fields[key].default, kind) or fields[key].type in (kind | None, f"{kind.__name__} | None"):
+                if not isinstance(value, accepted) or (kind is not bool and isinstance(value, bool)):
+                    raise StudyError(f"{section}.{key} must be {words}, got {value!r}")
+                break
