@@ -49,7 +49,7 @@ _BY_INDUCING = (
 )
 _CAUTION = (
     "where few rows have a value of the treatment, the effect tends to the one that all rows share; an interval is too "
-    "narrow if the effect is largest there"
+    "narrow if the effect is largest there; `doubly_robust` is an option for this case"
 )
 
 
@@ -124,8 +124,7 @@ def effect_of_fit(
         "estimand": question.adjusted(column.covariates),
         "method": _METHOD + (_BY_INDUCING if by_inducing else _CORRECTED * options.doubly_robust),
         "uncertainty": _UNCERTAINTY[options.bootstrap],
-        "caution": _CAUTION,
-    }
+    } | ({} if options.doubly_robust else {"caution": _CAUTION})
     if options.by_row:
         row_key = jax.random.fold_in(slope_key, 0)
         of_rows = regression.of_rows(row_key, values, num_draws, mask)
