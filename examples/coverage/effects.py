@@ -17,7 +17,7 @@ from examples.benchmarks.effect_simulations import logistic, mean_chance
 from examples.coverage.simulations import Intervals, Simulation, ninety_percent
 from kpp.causal import CPDAG, CausalDAG
 from kpp.gp import BinomialLikelihood, OrdinalLikelihood
-from kpp_models import causal_effect, rank_weighted_effect
+from kpp_models import causal_effect, mediation, rank_weighted_effect
 
 jax.config.update("jax_enable_x64", True)
 
@@ -223,6 +223,22 @@ def measure_two_treatments(seed: int) -> dict[str, Intervals]:
     return {"both at 1 instead of 0": ninety_percent(1.5 + np.sin(1.0), draws)}
 
 
+def measure_mediation(seed: int) -> dict[str, Intervals]:
+    """Return the intervals of the parts of an effect through a mediator, which acts more under the treatment."""
+    rng = np.random.default_rng(seed)
+    z, *noise = rng.normal(size=(3, ROWS))
+    t = (rng.uniform(size=ROWS) < logistic(z)).astype(float)
+    m = z / 2 + 0.8 * t + 0.6 * noise[0]
+    table = pd.DataFrame({"z": z, "t": t, "m": m, "y": 0.4 * t + m * (1 + t / 2) - 0.3 * z + 0.5 * noise[1]})
+    graph = CausalDAG([("z", "t"), ("z", "m"), ("t", "m"), *((cause, "y") for cause in "ztm")])
+    with warnings.catch_warnings(action="ignore"):
+        found = mediation(
+            jax.random.key(seed), table, graph, treatment="t", mediators="m", outcome="y", controlled={"m": 0.0}
+        ).dataset
+    truth = {"natural_direct": 0.4, "natural_indirect": 0.8, "total_indirect": 1.2, "controlled_direct": 0.4}
+    return {f"`{name}`": ninety_percent(value, found[name].to_numpy().ravel()) for name, value in truth.items()}
+
+
 GROWING = (
     "the effect is largest where few rows have one of the levels. There the estimate tends to the effect that all rows "
     "share, and the interval is too narrow. Look at the effect in subgroups and at their `effective_rows`."
@@ -265,6 +281,14 @@ SIMULATIONS |= {
     for name, (about, law, _) in ABOUT.items()
     if name in ("effect_linear", "effect_nonlinear", "effect_growing", "effect_few_treated")
 }
+SIMULATIONS["mediation"] = Simulation(
+    "`kpp_models.mediation`",
+    "a treatment t with log-odds z, a mediator m = z / 2 + 0.8 t with noise of 0.6, and an outcome 0.4 t + m + t m / 2 "
+    "- 0.3 z with noise of 0.5.",
+    ROWS,
+    measure_mediation,
+    data_sets=100,
+)
 SIMULATIONS["effect_by_graph"] = Simulation(
     "a dose, under a CPDAG of two graphs",
     "z and t are normal with the correlation 0.6, y is t + z with noise of 0.5, and z causes t or t causes z, each "
