@@ -20,11 +20,11 @@ from kpp_models import CMP
 jax.config.update("jax_enable_x64", True)
 
 # %%
-# We simulate a landscape of 40 by 40 pixels. The temperature falls with the height and
+# We simulate a landscape of 30 by 30 pixels. The temperature falls with the height and
 # changes slowly over the map. It is measured, with small errors, as the mean of each of
-# the 64 cells.
+# the 36 cells.
 rng = np.random.default_rng(2)
-size, side = 40, 5
+size, side = 30, 5
 height = gaussian_filter(rng.normal(size=(size, size)), 1.5, mode="wrap")
 height = (height - height.mean()) / height.std()
 row, column = np.indices((size, size)) / size

@@ -52,7 +52,7 @@ effects = causal_effect(
     treatment="exercise",
     outcome="mood",
     at=[-0.5, 0.5],
-    inference=kpp.MAP(progress=False),
+    inference=kpp.MAP(num_restarts=0, progress=False),
 )
 print(effects.agreement(0.5, -0.5))
 found = effects.table(0.5, -0.5)

@@ -39,7 +39,7 @@ effect = causal_effect(
     treatment="dose",
     outcome="health",
     at=doses,
-    inference=kpp.Laplace(num_samples=50, num_restarts=0, progress=False),
+    inference=kpp.MAP(num_restarts=0, progress=False),
 )
 table = effect.summary()
 
