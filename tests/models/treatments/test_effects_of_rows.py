@@ -176,7 +176,7 @@ def test_rows_are_drawn_by_the_bayesian_bootstrap():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policies": {"all": 1.0}}, "`policies` must be without 'observed', `at` and `by_row`"),
+        ({"policies": {"all": 1.0}}, "`policies` must be without 'observed', `at`, `by_row` and `doubly_robust`"),
         ({"treatment": ("t", "z"), "at": [(0, 0)]}, "without policies or `by_row`"),
     ],
 )

@@ -165,9 +165,9 @@ def test_policies_of_levels_that_are_refused(policy, message):
 
 
 def test_questions_about_policies_that_are_refused(fit):
-    with pytest.raises(ValueError, match="without 'observed', `at` and `by_row`"):
+    with pytest.raises(ValueError, match="without 'observed', `at`, `by_row` and `doubly_robust`"):
         causal_effect(KEY, fit, GRAPH, **NAMES, policies={"observed": 1.0})
-    with pytest.raises(ValueError, match="without 'observed', `at` and `by_row`"):
+    with pytest.raises(ValueError, match="without 'observed', `at`, `by_row` and `doubly_robust`"):
         causal_effect(KEY, fit, GRAPH, **NAMES, shift=1.0, at=[0.0])
     with pytest.raises(TypeError, match="`policies` must be a dictionary"):
         causal_effect(KEY, fit, GRAPH, **NAMES, policies=[1.0])

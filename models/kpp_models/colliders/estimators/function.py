@@ -86,11 +86,15 @@ class ProjectedEstimator(BaseEstimator):
     max_cycles: int = 100
     random_state: Seed = None
 
+    @property
+    def _seed(self) -> Seed:
+        return without_generator(self.random_state)
+
     def _plan(self, rows: Rows, targets: Float[np.ndarray, "n q"], X_unlabelled: object) -> tuple[ProjectionPlan, Rows]:
         """Read the parameters and the rows without labels, and test the statements on functions of the target."""
         further = read_unlabelled(self, X_unlabelled, rows)
         names = getattr(self, "feature_names_in_", None)
-        random = check_random_state(without_generator(self.random_state))
+        random = check_random_state(self._seed)
         plan = ProjectionPlan(
             read_statements(self.collider, self.outcome, self.n_features_in_, names),
             as_regression(self.conditional, "conditional", random),
