@@ -11,6 +11,7 @@ import xarray as xr
 
 from kpp.lazy.block_task import BlockTask, Explain, Layout
 from kpp.lazy.blocks import Blocks, read_blocks
+from kpp.lazy.schedulers import complete_all
 from kpp.typing import RngKey
 
 
@@ -74,11 +75,11 @@ def first_block(
 
 
 def _compute_first(task: BlockTask, blocks: Blocks) -> xr.Dataset:
-    from dask.base import compute
     from dask.delayed import delayed
 
     piece = delayed(BlockTask.explain)(delayed(task, traverse=False), blocks.pieces[0], 0, 0, blocks.size)
-    (dataset,) = compute(piece)
+    if_gone = "nothing has been explained; call again with another scheduler or without"
+    (dataset,) = complete_all([piece], lambda _: None, if_gone)
     return dataset.isel({dim: slice(blocks.lengths[0]) for dim in dataset.dims if dim.startswith("instance")})
 
 

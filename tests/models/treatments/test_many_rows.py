@@ -86,6 +86,8 @@ def test_the_effect_is_that_of_the_exact_model(monkeypatch):
     assert 0.85 < ours.std() / known.std() < 1.2
     parts = found.dataset["variance_parts"]
     assert (parts.isel(part=2) < parts.isel(part=0)).all()
-    with pytest.raises(ValueError, match="`derivative`, `by_row`, `policies` and several treatments need"):
+    with pytest.raises(
+        ValueError, match="`derivative`, `by_row`, `doubly_robust`, `policies` and several treatments need"
+    ):
         numbers = table.assign(t=table["t"] + 0.1 * table["z"])
         causal_effect(KEY, numbers, GRAPH, **NAMES, inference=mode, derivative=True)
