@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +14,9 @@ import pandas as pd
 from kpp.foundation.validation import count
 
 
-def spectrum_features(strings: Iterable[str], length: int, *, columns: Iterable[str] | None = None) -> pd.DataFrame:
+def spectrum_features(
+    strings: Sequence[str] | pd.Series, length: int, *, columns: Iterable[str] | None = None
+) -> pd.DataFrame:
     r"""Count the pieces of a fixed length in strings, which may overlap: the features of the spectrum kernel.
 
     ``Linear`` on all columns is the spectrum kernel. The same counts also go to `RBF` or `Tanimoto`.
@@ -32,6 +34,7 @@ def spectrum_features(strings: Iterable[str], length: int, *, columns: Iterable[
     Raises:
         ValueError: If `strings` has no string, no piece occurs and `columns` is None, or a column is not a piece of
             this length.
+        TypeError: If `strings` is one string, or holds something else, such as a missing value.
 
     References:
         Leslie, Eskin and Noble, The spectrum kernel: a string kernel for SVM protein classification, 2002.
@@ -40,6 +43,8 @@ def spectrum_features(strings: Iterable[str], length: int, *, columns: Iterable[
     columns = None if columns is None else list(columns)
     if wrong := [name for name in columns or [] if len(name) != length]:
         raise ValueError(f"`columns` must be pieces of {length} characters, as `length` says, got {wrong[0]!r}")
+    if strange := [text for text in strings if not isinstance(text, str)]:
+        raise TypeError(f"`strings` must be a list of strings, got {strange[0]!r} in it")
     pieces = [Counter(text[i : i + length] for i in range(len(text) - length + 1)) for text in strings]
     return _table(pieces, columns, "strings", strings)
 

@@ -110,6 +110,7 @@ def test_names_of_neighborhoods_can_be_read():
     [
         (lambda: spectrum_features("ACGT", 2), "`strings` must be a list"),
         (lambda: spectrum_features(["A", None], 2), "`strings` must be a list"),
+        (lambda: spectrum_features(pd.Series(["AC", np.nan]), 2), "`strings` must be a list of strings, got nan in it"),
         (lambda: spectrum_features([], 2), "`strings` must hold at least one substructure .* none in 0 strings"),
         (lambda: spectrum_features(["A"], 2), "`strings` must hold at least one substructure .* none in 1 strings"),
         (lambda: spectrum_features(["ACGT"], 0), "`length` must be at least 1, got 0"),
