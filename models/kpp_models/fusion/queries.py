@@ -130,7 +130,6 @@ def off_policy_value(fit: Fit, policies: Mapping[str, Numbers], *, reference: st
     shares = np.repeat(np.eye(len(names)), [len(own) for own in layers], axis=1)
     shares /= shares.sum(axis=1, keepdims=True)
     shares -= 0.0 if reference is None else shares[names.index(reference)]
-
     values = fit.map_draws(_combined_moments, jnp.concatenate(layers), jnp.asarray(shares))
     dims = ("chain", "draw", "policy")
     found = {name: (dims, np.asarray(value)) for name, value in zip(("mean", "latent_variance"), values, strict=True)}

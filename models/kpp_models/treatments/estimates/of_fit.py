@@ -40,10 +40,8 @@ _UNCERTAINTY = {
 _MOST_ROWS = 0.9
 # Means and covariances of drawn functions are exact for any number of frequencies, and the time grows with it.
 _NUM_FREQUENCIES = 100
-_METHOD, _CORRECTED = (
-    "Gaussian process averaged over the covariates",
-    ", with a doubly robust correction by leave-one-out residuals",
-)
+_METHOD = "Gaussian process averaged over the covariates"
+_CORRECTED = ", with a doubly robust correction by leave-one-out residuals"
 _BY_INDUCING = (
     ", by inducing points; `variance_parts` has the variance of what these leave out, which the intervals contain"
 )
@@ -163,19 +161,16 @@ def _contrast_function(
         center, scale = (np.delete(part, column.index) for part in (found.scales.center, found.scales.scale))
         width = found.width
 
-    def respond(latent: jax.Array) -> jax.Array:
-        if regression.mean_is_latent:
-            return latent
-        of_draw = jax.vmap(jax.vmap(lambda law, f: mean_response(eqx.combine(law, static), f)))
-        return of_draw(arrays, latent)
+    first, second = column.scaled(codes)
+    respond = jax.vmap(jax.vmap(lambda law, f: mean_response(eqx.combine(law, static), f)))
 
     def response(points: np.ndarray, treatment: float) -> np.ndarray:
         rows = jnp.asarray(np.insert(points, column.index, treatment, axis=1))
-        return np.concatenate([respond(drawn(rows)) for drawn in functions], axis=1)
+        latent = [drawn(rows) for drawn in functions]
+        return np.concatenate(latent if regression.mean_is_latent else [respond(arrays, f) for f in latent], axis=1)
 
     def contrast(frame: pd.DataFrame) -> np.ndarray:
         points = (np.asarray(schema.read(frame, "x")) - center) / scale
-        first, second = column.scaled(codes)
         return width * (response(points, first) - response(points, second))
 
     covariates = _rows(column, found)[column.covariates]
