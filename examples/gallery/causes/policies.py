@@ -1,5 +1,5 @@
 """What would another policy bring?
-=================================
+================================
 
 One data set shows doses and a blood value, and another one the blood value and the
 recovery. Which rule for the dose is best, although no recovery was seen under any dose?
