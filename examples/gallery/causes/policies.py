@@ -2,7 +2,8 @@
 ================================
 
 One data set shows doses and a blood value, and another one the blood value and the
-recovery. Which rule for the dose is best, although no recovery was seen under any dose?
+recovery. This example asks which rule for the dose is best, although no recovery was
+seen under any dose.
 """
 
 # sphinx_gallery_tags = ["causal effects", "intervals"]
