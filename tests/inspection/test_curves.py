@@ -201,7 +201,14 @@ def test_statements_about_the_shape_of_a_curve():
     rise = curve.rise(0.3, 0.7)
     line = np.interp(ends, [-1.5, 0.0, 1.2], [-2.25, 0.0, 5.04])
     assert rise[["from", "to", "mean"]].tolist() == pytest.approx([*ends, line[1] - line[0]])
+    assert curve.contrast(1.2, -1.5)[["from", "to", "mean"]].tolist() == pytest.approx([-1.5, 1.2, 5.04 + 2.25])
+    with pytest.raises(ValueError, match=r"`value` must be a value of the grid, \[-1.5, 0.0, 1.2\], got 1.0"):
+        curve.contrast(1.0, 0)
     uncertain = kpp.curve(POSTERIOR, TABLE, "dose", grid=GRID)
+    law, change = uncertain.law, uncertain.contrast(GRID[2], GRID[0])
+    mean = np.asarray(law.mean[:, 2] - law.mean[:, 0])
+    variance = np.asarray(law.covariance[:, 2, 2] + law.covariance[:, 0, 0] - 2 * law.covariance[:, 0, 2])
+    assert change[["mean", "sd"]].tolist() == pytest.approx([mean.mean(), np.sqrt(variance.mean() + mean.var())])
     samples = uncertain.law.sample(jax.random.key(3), 20000).reshape(-1, 4)
     assert uncertain.turning_point().to_numpy() == pytest.approx(
         np.bincount(samples.argmax(axis=1), minlength=4) / 20000, abs=0.04
@@ -238,6 +245,9 @@ def test_a_fit_has_curves_of_numbers_and_of_categories(fit, table):
     assert kpp.curve(fit, table, "place", grid=["sea"]).summary()["mean"].tolist() == pytest.approx(
         [places.summary().loc["sea", "mean"]], abs=1e-12
     )
+    sea = places.contrast("sea", "land")
+    assert sea["mean"] == pytest.approx(places.summary()["mean"].diff().iloc[1], abs=1e-12)
+    assert (sea["from"], sea["to"]) == ("land", "sea")
     for method in (places.rise, places.probability_increasing):
         with pytest.raises(ValueError, match="needs a feature with an order"):
             method()

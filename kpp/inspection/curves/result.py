@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -187,13 +188,28 @@ class Curve:
                 f"quantiles {ends[0]:g} and {ends[1]:g}"
             )
         at_ends = np.array([np.interp(ends, grid, unit) for unit in np.eye(len(grid))])
-        law = _transformed(self.law, np.diff(at_ends.T, axis=0))
-        mean, variance = np.asarray(law.mean)[:, 0], np.asarray(law.variance)[:, 0]
-        lower, upper = law.interval(probability)[:, 0]
-        sd = np.sqrt(variance.mean() + mean.var())
-        numbers = (*ends, mean.mean(), sd, lower, upper, law.probability_greater()[0])
-        names = ("from", "to", "mean", "sd", "lower", "upper", "probability_positive")
-        return pd.Series(numbers, names, name=self.attrs["feature"])
+        return self._change(ends, np.diff(at_ends.T, axis=0), probability)
+
+    def contrast(self, value: Any, reference: Any, *, probability: float = 0.9) -> pd.Series:
+        """Return the change of the curve from one value of the grid to another one.
+
+        Args:
+            value: A value of the grid: a number, a level of a category, or a pair of values of two features.
+            reference: Another one, at which the change begins.
+            probability: The probability of the interval.
+
+        Returns:
+            As `rise`.
+
+        Raises:
+            ValueError: If a value is not in the grid, or there are individual curves.
+        """
+        known = self.grid.tolist()
+        for name, given in (("value", value), ("reference", reference)):
+            if given not in known:
+                raise ValueError(f"`{name}` must be a value of the grid, {known}, got {given!r}")
+        places = [known.index(reference), known.index(value)]
+        return self._change((reference, value), np.diff(np.eye(len(known))[places], axis=0), probability)
 
     def turning_point(
         self, extremum: Literal["maximum", "minimum"] = "maximum", *, rng_key: RngKey | None = None
@@ -245,6 +261,15 @@ class Curve:
             for prefix in ("", "band_")
         ]
         return plot_curve(mean, intervals=bounds[0], band=bounds[1], rug=rug, ax=ax)
+
+    def _change(self, ends: Sequence[Any], matrix: Float[np.ndarray, "1 p"], probability: float) -> pd.Series:
+        law = _transformed(self.law, matrix)
+        mean, variance = np.asarray(law.mean)[:, 0], np.asarray(law.variance)[:, 0]
+        lower, upper = law.interval(probability)[:, 0]
+        sd = np.sqrt(variance.mean() + mean.var())
+        numbers = (*ends, mean.mean(), sd, lower, upper, law.probability_greater()[0])
+        names = ("from", "to", "mean", "sd", "lower", "upper", "probability_positive")
+        return pd.Series(numbers, names, name=self.attrs["feature"])
 
     @property
     def _instances(self) -> range:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kpp.explanations import Explanation
+from kpp.foundation.wording import listed
+from kpp_study.report.numbers import interval, short, signed
 from kpp_study.report.pages import render_text
+
+if TYPE_CHECKING:
+    from kpp.inspection import Curve
 
 
 def explained(explanation: Explanation, *, rows: int | None = None, available: int | None = None) -> str:
@@ -27,6 +33,29 @@ def explained(explanation: Explanation, *, rows: int | None = None, available: i
         # Relative error 1e-6: larger than the rounding errors of an explainer that is additive by construction.
         adds_up=error <= 1e-6 * max(1.0, float(np.abs(explanation.predictions).max())),
     )
+
+
+def effect(found: Curve, target: str) -> str:
+    """Say what the curve of a treatment means, and how much it changes, with intervals."""
+    levels = found.grid.tolist()
+    if len(levels) == 2 or isinstance(levels[0], str):
+        changes = [found.contrast(level, levels[0]) for level in levels[1:]]
+    else:
+        changes = [found.rise()]
+    said = [
+        f"from {_value(change['from'])} to {_value(change['to'])} by {signed(change['mean'])} (90% interval "
+        f"{interval(change[['lower', 'upper']].to_numpy(float))})"
+        for change in changes
+    ]
+    treatment = found.attrs["feature"]
+    return (
+        f"The curve of {treatment} is its effect, as far as the causal graph is right: the mean of {target} if "
+        f"{treatment} were set to the same value in all rows. It changes {listed(said, len(said))}."
+    )
+
+
+def _value(value: object) -> str:
+    return short(value) if isinstance(value, float) else str(value)
 
 
 def today() -> str:

@@ -24,6 +24,7 @@ from kpp.inspection import Curve, curve
 from kpp.runtime.batching import progress_bar
 from kpp.runtime.signals import end_if_asked
 from kpp.storage import arviz_data, netcdf
+from kpp_study.report import sentences
 from kpp_study.report.render import render_report
 from kpp_study.study.errors import blame
 from kpp_study.study.kept_fit import KeptFit, kept_fit
@@ -89,8 +90,8 @@ def run_study(
         progress: Whether to show the stages, their times and progress bars.
 
     Returns:
-        The folder, which holds posterior.nc, explanation.nc, fit.nc, summary.csv and report.html; certificate.csv too
-        if the study asks for it.
+        The folder, which holds posterior.nc, explanation.nc, fit.nc, summary.csv and report.html; certificate.csv
+        and effect.csv if the study asks for them.
 
     Raises:
         StudyError: If the study, its data or the output folder is invalid, or there is no fit to go on from; as much as
@@ -153,6 +154,9 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
             stages.say(f"{FIT_FILE}, from which new rows could be predicted, can't be written: {error}")
         contents = report_contents(plan, fit, groups, explanation, stages.seconds)
         contents = dataclasses.replace(contents, curves=_curves(fit, plan.data, explanation))
+        if plan.data.treatment is not None and contents.curves:
+            contents.curves[0].summary().to_csv(folder / "effect.csv")
+            contents = dataclasses.replace(contents, effect=sentences.effect(contents.curves[0], plan.data.target_name))
         if certificate is not None:
             contents = dataclasses.replace(contents, certificate=certificate.sentence())
     with stages.stage("report"):
@@ -161,12 +165,16 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
 
 
 def _curves(fit: Fit, data: StudyData, explanation: Explanation) -> list[Curve]:
-    """Return the curves, in the units of the data, of the features with the largest contributions, if they exist."""
+    """Return the curves, in the units of the data, of the features with the largest contributions, if they exist.
+
+    The curve of a treatment is the first one.
+    """
     if data.match is not None or not fit.has_function_posterior:
         return []
     values = abs(explanation.mean().values)
     sizes = values.mean([dim for dim in values.dims if dim != "feature"]).to_series()
     names = [name for name in sizes.sort_values(ascending=False, kind="stable").index if _varies(data, name)]
+    names.sort(key=lambda name: name != data.treatment)
     rows = slice(None, None, -(-data.num_points // _ROWS_OF_PROBABILITY) if data.is_label else None)
     return [data.units.curve(curve(fit, data.points[rows], name, grid=_VALUES)) for name in names[:_CURVES]]
 

@@ -44,6 +44,7 @@ class StudyData:
     options: Mapping[str, Any] = field(default_factory=dict)  # further data for `fit`, in the model's units
     match: np.ndarray | None = None  # for each match the position of its pair in `points`
     is_table: bool = True  # whether there is one target for each row of features
+    treatment: str | None = None  # the feature whose effect on the target the others identify
 
 
 def read_data_columns(config: DataConfig, table: pd.DataFrame, target: pd.Series | None) -> StudyData:

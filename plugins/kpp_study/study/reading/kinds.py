@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
-from kpp.causal import is_adjustment_set, is_frontdoor_set, minimal_adjustment_sets
+from kpp.causal import CausalDAG, is_adjustment_set, is_frontdoor_set, minimal_adjustment_sets
 from kpp.causal.toolkit import as_causal_graph
 from kpp.data.bags import Bags
 from kpp.data.tables import Scales, read_points
 from kpp.preferences import Matches
 from kpp_study.study.errors import StudyError, blame
 from kpp_study.study.reading.data import StudyData, read_data_columns
-from kpp_study.study.reading.files import complete_rows, read_complete_rows, read_with_features
+from kpp_study.study.reading.files import (
+    complete_rows,
+    read_complete_rows,
+    read_table,
+    read_with_features,
+    require_columns,
+)
 from kpp_study.study.sections.data_config import DataConfig
 
 
@@ -38,6 +43,8 @@ def _read_plain(config: DataConfig) -> StudyData:
 def _read_with_graph(config: DataConfig) -> StudyData:
     """Read a table whose columns are nodes of a graph, and rows without the target if there are any."""
     files = config.further
+    if files.treatment is not None:
+        return _read_with_treatment(config, files.treatment)
     data = _read_plain(config)
     if files.unlabelled is None:
         return data
@@ -45,6 +52,25 @@ def _read_with_graph(config: DataConfig) -> StudyData:
     table = read_complete_rows(files.unlabelled, "data.unlabelled", config.dialect, {"unlabelled": names})
     with blame("data.unlabelled"):
         return dataclasses.replace(data, options={"unlabelled": data.units.points(table[names])})
+
+
+def _read_with_treatment(config: DataConfig, treatment: str) -> StudyData:
+    """Read a treatment, a target, and the columns to adjust for, those of the study file or the best minimal set."""
+    table = read_table(config.path, "data.path", config.dialect)
+    require_columns(table, [config.target], "data.target", config.path)
+    require_columns(table, [treatment], "data.treatment", config.path)
+    given = None if config.features is None else [name for name in config.features if name != treatment]
+    with blame("data.graph"):
+        graph = as_causal_graph(config.further.graph)
+        if config.target in graph and config.target not in graph.descendants(treatment):
+            raise StudyError(
+                f"data.graph: no directed path leads from {treatment!r} to {config.target!r}, so there is no effect"
+            )
+    covariates = _adjusting(graph, [treatment], [config.target], given, list(table.columns), "data.features")
+    data = _read_plain(dataclasses.replace(config, features=(treatment, *covariates)))
+    if np.ptp(data.x[:, 0]) == 0.0:
+        raise StudyError(f"data.treatment: the column {treatment!r} has one value in every row, so no effect is seen")
+    return dataclasses.replace(data, treatment=treatment)
 
 
 def _read_bags(config: DataConfig) -> StudyData:
@@ -111,7 +137,12 @@ def _read_effects(config: DataConfig) -> StudyData:
     trial, features = read_with_features(config, config.path, "data.path", needed)
     of_targets = {"outcome": outcome, "target": [config.target]}
     known = read_complete_rows(files.targets, "data.targets", config.dialect, of_targets)
-    adjusting = _choose_adjusting(files, features, list(trial.columns))
+    adjusting = list(files.adjusting or ())
+    if files.graph is not None:
+        with blame("data.graph"):
+            graph = as_causal_graph(files.graph)
+        columns = list(trial.columns)
+        adjusting = _adjusting(graph, features, outcome, files.adjusting, columns, "data.adjusting", mediators=True)
     trial = complete_rows(trial, adjusting, "data.path", config.path, config.dialect)
     data = read_data_columns(config, trial[features], known[config.target])
     with blame("[data]"):
@@ -137,30 +168,36 @@ def _scaled(table: pd.DataFrame, other: pd.DataFrame, standardize: bool) -> tupl
     return scales.apply(table), scales.apply(other)
 
 
-def _choose_adjusting(files: SimpleNamespace, treatment: Sequence[str], columns: Sequence[str]) -> list[str]:
+def _adjusting(
+    graph: CausalDAG,
+    treatment: Sequence[str],
+    outcome: Sequence[str],
+    given: Sequence[str] | None,
+    columns: Sequence[str],
+    key: str,
+    *,
+    mediators: bool = False,
+) -> list[str]:
     """Return the columns to adjust for: those given, if the graph permits them, or else the best minimal set.
 
-    Without a graph they are those given. Raises StudyError if the given columns are neither an adjustment set nor a
-    front-door set, or there is no set among the columns.
+    `key` gives them in the study file. Raises StudyError if they are no adjustment set, nor front-door mediators where
+    these are possible, or if there is no set among the columns.
     """
-    if files.graph is None:
-        return list(files.adjusting or ())
+    nodes = {"treatment": [*treatment], "outcome": [*outcome]}
     with blame("data.graph"):
-        read = as_causal_graph(files.graph)
-        nodes = {"treatment": list(treatment), "outcome": list(files.outcome)}
-        if files.adjusting is None:
-            within = [column for column in columns if column in read]
-            chosen = next(minimal_adjustment_sets(read, **nodes, within=within), None)
-            if chosen is None:
-                raise StudyError(
-                    f"data.graph: no columns of data.path adjust for the effect of {', '.join(treatment)} on "
-                    f"{', '.join(files.outcome)}; name front-door mediators in data.adjusting, if there are any"
-                )
-            return [column for column in columns if column in chosen]
-        check = is_adjustment_set(read, **nodes, adjusting=list(files.adjusting))
-        if not check and not is_frontdoor_set(read, **nodes, mediators=list(files.adjusting)):
-            raise StudyError(f"data.adjusting does not fit data.graph: {check}")
-    return list(files.adjusting)
+        if given is not None:
+            check = is_adjustment_set(graph, **nodes, adjusting=[*given])
+            if not check and not (mediators and is_frontdoor_set(graph, **nodes, mediators=[*given])):
+                raise StudyError(f"{key} does not fit data.graph: {check}")
+            return list(given)
+        chosen = next(minimal_adjustment_sets(graph, **nodes, within=[name for name in columns if name in graph]), None)
+    if chosen is None:
+        other = "name front-door mediators in data.adjusting, if there are any"
+        raise StudyError(
+            f"data.graph: no columns of data.path adjust for the effect of {', '.join(treatment)} on "
+            f"{', '.join(outcome)}; {other if mediators else 'see kpp_models.causal_effect for other ways'}"
+        )
+    return [column for column in columns if column in chosen]
 
 
 _READERS: dict[str, Callable[[DataConfig], StudyData]] = {

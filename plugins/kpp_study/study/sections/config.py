@@ -191,8 +191,8 @@ def _read_sections(sections: dict[str, Any], source: str, folder: Path, title: s
 
 
 def _decided(data: DataConfig) -> dict[str, tuple[str, ...]]:
-    """Return the fields of the model that the data decide: for the kind "graph" the parts of a collider model."""
-    if data.kind != "graph":
+    """Return the fields of the model that the data decide: a graph alone the parts of a collider model."""
+    if data.kind != "graph" or data.further.treatment is not None:
         return {}
     with blame("data.graph"):
         partition = collider_partition(as_causal_graph(data.further.graph), data.target)

@@ -80,6 +80,11 @@ def _check(config: DataConfig) -> None:
         raise StudyError(f"data.categorical names {unknown[0]!r}, which is not in data.features; {hint}")
     if config.kind == "bags" and further.targets is not None and not further.covariates:
         raise StudyError("data.covariates is missing: they are the columns that join `bags` and `targets`")
+    if config.kind == "graph" and further.treatment is not None:
+        if further.unlabelled is not None:
+            raise StudyError("data.unlabelled must be left out beside data.treatment")
+        if further.treatment not in (features or (further.treatment,)):
+            raise StudyError(f"data.features must contain the treatment {further.treatment!r}, or be left out")
     if config.kind == "effects" and further.graph and features is None and further.adjusting is None:
         raise StudyError("data.features is missing: the treatments, as data.graph decides the columns to adjust for")
 
@@ -89,7 +94,11 @@ _TARGET = "the name of the column to predict"
 _TREATED = "with treatments, outcomes and columns to adjust for"
 _FURTHER: dict[str, dict[str, Key]] = {
     "table": {},
-    "graph": {"unlabelled": file("a file of rows without the target"), "graph": text(_GRAPH, required=True)},
+    "graph": {
+        "unlabelled": file("a file of rows without the target"),
+        "graph": text(_GRAPH, required=True),
+        "treatment": text("the column whose effect on the target is of interest; the graph decides what to adjust for"),
+    },
     "bags": {
         "bags": file("the file with one row per bag", required=True),
         "bag": text("the column that names the bag, in both files", required=True),
