@@ -18,17 +18,17 @@ _COMMON, _CENTRAL = 0.05, (0.01, 0.99)
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """How a treatment depends on covariates z, (n, d); d may be 0, and there is no schema then."""
+    """How a treatment depends on covariates z, (n, d); d may be 0."""
 
     treatment: Float[np.ndarray, " n"]
     covariates: Float[np.ndarray, "n d"]
-    schema: Schema | None
+    schema: Schema | None  # None if all are numbers
     is_number: bool
 
     @functools.cached_property
     def columns(self) -> dict[str, Float[np.ndarray, " n"]]:
         """Standardized numbers and indicators of categories, by name."""
-        schema, found = self.schema or Schema(()), {}
+        schema, found = self.schema or Schema(tuple(f"x{j}" for j in range(self.covariates.shape[1]))), {}
         for column, name in zip(self.covariates.T, schema.feature_names, strict=True):
             if name in schema.categories:
                 # Without the first level: all indicators add up to 1, which the intercept has already.
@@ -118,7 +118,7 @@ def effective_rows(
     Args:
         treatment: The treatment of each row, (n,).
         covariates: z, (n, d); d may be 0.
-        schema: The columns of the covariates; None if there are none.
+        schema: The columns of the covariates, some of which may be categories; None if all are numbers.
         values: The values of the treatment, (t,).
         is_number: Whether the treatment is a number, and not a category.
 

@@ -215,6 +215,7 @@ def test_effective_rows_without_and_with_covariates():
     chances = LogisticRegression(max_iter=1000).fit(standard, t).predict_proba(standard)[:, 1][t == 1]
     known = np.sum(1 / chances) ** 2 / np.sum(1 / chances**2)
     found = effective_rows(t, z, Schema(("z",)), np.array([1.0]), is_number=False)
+    assert effective_rows(t, z, None, np.array([1.0]), is_number=False) == found  # columns of an array are numbers
     np.testing.assert_allclose(found, known, rtol=1e-6)
 
 
