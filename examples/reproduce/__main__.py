@@ -6,14 +6,17 @@
     python -m examples.reproduce --page
 
 Each experiment runs in a process of its own, so that its time and its peak memory are its own. Its result goes to
-`examples/reproduce/results/NAME.json`; results of quick runs go to `build/reproduce`, and are no part of the pages.
+`examples/reproduce/results/NAME.json`. Several quick runs go two at a time; their results go to `build/reproduce`, and
+are no part of the pages.
 `--page` writes `docs/reproducibility/` from the stored results; a full run does so, too.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -26,6 +29,13 @@ import page
 from experiments import RESULTS, read_list, run, store
 
 QUICK = Path("build/reproduce")
+QUICK_COMPILER = {
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
+    "JAX_COMPILATION_CACHE_DIR": str(Path(".jax_cache").resolve()),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 
 def print_list() -> None:
@@ -38,12 +48,35 @@ def print_list() -> None:
 
 
 def run_each(names: list[str], options: list[str]) -> list[str]:
-    """Run every experiment in a process of its own; return the names of those that failed."""
+    """Run every experiment in a process of its own, one after the other; return the names of those that failed."""
     failed = []
     for name in names:
         click.echo(f"== {name}")
         done = subprocess.run([sys.executable, "-m", "examples.reproduce", name, *options])
         failed += [name] if done.returncode else []
+    return failed
+
+
+def run_each_quickly(names: list[str], options: list[str]) -> list[str]:
+    """Run the quick versions, two at a time, and print what failed ones printed; return the names of these.
+
+    Experiments whose quick versions are the same are run once. Programs are compiled as fast as possible, and kept.
+    """
+    experiments = read_list()["experiments"]
+    different = {(experiments[name]["script"], *experiments[name]["quick"]): name for name in reversed(names)}
+    chosen = [name for name in names if name in different.values()]
+
+    def run_one(name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "examples.reproduce", name, *options]
+        return subprocess.run(command, env={**QUICK_COMPILER, **os.environ}, capture_output=True, text=True)
+
+    failed = []
+    with ThreadPoolExecutor(2) as pool:
+        for name, done in zip(chosen, pool.map(run_one, chosen), strict=True):
+            click.echo(f"{name}: {'failed' if done.returncode else 'done'}")
+            if done.returncode:
+                click.echo(done.stdout + done.stderr)
+                failed.append(name)
     return failed
 
 
@@ -72,7 +105,7 @@ def main(
         options = ["--quick"] * quick
         for flag, folder in (("--data", data), ("--results", results)):
             options += [] if folder is None else [flag, str(folder)]
-        if failed := run_each(chosen, options):
+        if failed := (run_each_quickly if quick else run_each)(chosen, options):
             raise click.ClickException(f"these experiments failed: {', '.join(failed)}")
     if paged or (chosen and not quick and results is None):
         page.write()

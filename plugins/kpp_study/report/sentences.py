@@ -50,7 +50,8 @@ def effect(found: Curve, target: str) -> str:
     treatment = found.attrs["feature"]
     return (
         f"The curve of {treatment} is its effect, as far as the causal graph is right: the mean of {target} if "
-        f"{treatment} were set to the same value in all rows. It changes {listed(said, len(said))}."
+        f"{treatment} were set to the same value (over {found.attrs['rows']} rows). It changes "
+        f"{listed(said, len(said))}."
     )
 
 
