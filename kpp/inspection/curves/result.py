@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -262,7 +261,7 @@ class Curve:
         ]
         return plot_curve(mean, intervals=bounds[0], band=bounds[1], rug=rug, ax=ax)
 
-    def _change(self, ends: Sequence[Any], matrix: Float[np.ndarray, "1 p"], probability: float) -> pd.Series:
+    def _change(self, ends: Any, matrix: Float[np.ndarray, "1 p"], probability: float) -> pd.Series:
         law = _transformed(self.law, matrix)
         mean, variance = np.asarray(law.mean)[:, 0], np.asarray(law.variance)[:, 0]
         lower, upper = law.interval(probability)[:, 0]

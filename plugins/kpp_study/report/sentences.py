@@ -38,7 +38,7 @@ def explained(explanation: Explanation, *, rows: int | None = None, available: i
 def effect(found: Curve, target: str) -> str:
     """Say what the curve of a treatment means, and how much it changes, with intervals."""
     levels = found.grid.tolist()
-    if len(levels) == 2 or isinstance(levels[0], str):
+    if len(levels) == 2 or not isinstance(levels[0], float):
         changes = [found.contrast(level, levels[0]) for level in levels[1:]]
     else:
         changes = [found.rise()]

@@ -74,6 +74,8 @@ class StudyPlan:
 def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:
     """Read the data of a study, choose the rows, and check that model, data and explainer fit each other."""
     data, model, explainer = read_data(config.data), config.model, config.explainer
+    if data.treatment is not None and not model.has_function_posterior:
+        raise StudyError(f"data.treatment needs a model of a Gaussian process, got {type(model).__name__}")
     rng = np.random.default_rng(config.seed)
     rows = choose_rows(explainer.instances, data.num_points, rng, "explainer.instances")
     rows = rows if data.match is None else np.sort(rows)  # matches have one order

@@ -154,9 +154,10 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
             stages.say(f"{FIT_FILE}, from which new rows could be predicted, can't be written: {error}")
         contents = report_contents(plan, fit, groups, explanation, stages.seconds)
         contents = dataclasses.replace(contents, curves=_curves(fit, plan.data, explanation))
-        if plan.data.treatment is not None and contents.curves:
+        if plan.data.treatment is not None:
             contents.curves[0].summary().to_csv(folder / "effect.csv")
-            contents = dataclasses.replace(contents, effect=sentences.effect(contents.curves[0], plan.data.target_name))
+            said = sentences.effect(contents.curves[0], plan.data.units.target)
+            contents = dataclasses.replace(contents, effect=said)
         if certificate is not None:
             contents = dataclasses.replace(contents, certificate=certificate.sentence())
     with stages.stage("report"):
@@ -167,16 +168,18 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
 def _curves(fit: Fit, data: StudyData, explanation: Explanation) -> list[Curve]:
     """Return the curves, in the units of the data, of the features with the largest contributions, if they exist.
 
-    The curve of a treatment is the first one.
+    The curve of a treatment is the first one, and averages over as many rows as `kpp.curve` takes.
     """
     if data.match is not None or not fit.has_function_posterior:
         return []
     values = abs(explanation.mean().values)
     sizes = values.mean([dim for dim in values.dims if dim != "feature"]).to_series()
     names = [name for name in sizes.sort_values(ascending=False, kind="stable").index if _varies(data, name)]
-    names.sort(key=lambda name: name != data.treatment)
-    rows = slice(None, None, -(-data.num_points // _ROWS_OF_PROBABILITY) if data.is_label else None)
-    return [data.units.curve(curve(fit, data.points[rows], name, grid=_VALUES)) for name in names[:_CURVES]]
+    some = data.points[:: -(-data.num_points // _ROWS_OF_PROBABILITY) if data.is_label else None]
+    rows = {name: some for name in names[:_CURVES]}
+    if data.treatment is not None:
+        rows = {data.treatment: data.points} | {name: some for name in rows if name != data.treatment}
+    return [data.units.curve(curve(fit, points, name, grid=_VALUES)) for name, points in rows.items()]
 
 
 def _varies(data: StudyData, name: str) -> bool:

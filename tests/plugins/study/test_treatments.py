@@ -100,16 +100,24 @@ def test_what_is_refused(folder, graph, old, new, message):
         read_data(read(folder, graph, old, new).data)
 
 
+def test_a_model_without_a_law_of_its_function_is_refused(folder, tmp_path):
+    config = read(folder, old='"GPRegression"\nnoise_variance = 0.1', new='"KernelRidge"\nregularization = 0.1')
+    with pytest.raises(StudyError, match="data.treatment needs a model of a Gaussian process, got KernelRidge"):
+        run_study(config, tmp_path / "results", progress=False)
+
+
 @pytest.mark.filterwarnings("ignore:the effect at the treatments")  # the least and the largest dose
 def test_the_effect_is_that_of_causal_effect(folder, tmp_path):
     """`kpp_models.causal_effect` averages the same fit over the same rows, with 1000 draws: 4 standard errors.
 
     Without adjustment for age the slope is about 0; the true one is -2.
     """
-    results = run_study(read(folder), tmp_path / "results", progress=False)
+    # Groups of the explanation change nothing.
+    config = read(folder, old="background = 5", new='background = 5\ngroups = { all = ["dose", "age"] }')
+    results = run_study(config, tmp_path / "results", progress=False)
     found = pd.read_csv(results / "effect.csv", index_col="dose")
     kept = load_fit(results)
-    at = (found.index.to_numpy() - kept.units.center[0]) / kept.units.scale[0]
+    at = ((found.index.to_numpy() - kept.units.center[0]) / kept.units.scale[0]).tolist()
     effect = kpp_models.causal_effect(
         jax.random.key(0), kept.fit, GRAPH, treatment="dose", outcome="rate", at=at, bootstrap=False, num_draws=1000
     )
@@ -125,6 +133,19 @@ def test_the_effect_is_that_of_causal_effect(folder, tmp_path):
         "The curve of dose is its effect, as far as the causal graph is right: the mean of rate if dose were set to"
         in report
     )
+
+
+@pytest.mark.slow
+def test_the_effect_on_a_label_is_a_probability(folder, tmp_path):
+    table = pd.read_csv(folder / "patients.csv")
+    high = np.where(table["rate"] > table["rate"].median(), "high", "low")
+    table.assign(rate=high).to_csv(folder / "labels.csv", index=False)
+    text = STUDY.replace("GRAPH", GRAPH).replace("patients.csv", "labels.csv")
+    text = text.replace('"GPRegression"\nnoise_variance = 0.1', '"GPClassification"')
+    results = run_study(parse_study(text, folder=folder), tmp_path / "results", progress=False)
+    found = pd.read_csv(results / "effect.csv")["mean"]
+    assert found.between(0.0, 1.0).all() and found.iloc[-1] > found.iloc[0]  # of "low", the second class
+    assert "the mean of rate = low if dose were set" in (results / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
