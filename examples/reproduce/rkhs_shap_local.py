@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
     }
     for name, table in tables.items():
         print(f"\n{name}\n{table.to_string(float_format='%.4f')}")
-    print(f"\nlog-odds of the patient {float(patient.predictions[0]):.3f}, before {float(patient.base_values[0]):.3f}")
+    print(f"\nlog-odds of the patient {float(patient.predictions[0]):.3f}, before {float(patient.base_values):.3f}")
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
         draw(patient, 0, options.output / "patient.png")
