@@ -115,10 +115,12 @@ def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
     by_rbf, by_matern, patient = (explain(task, sizes) for task in (houses, matern, patients))
     values = as_frame(by_rbf)
     tables = {
-        "kernels": pd.DataFrame({"RBF": importance(by_rbf), "Matern": importance(by_matern)}),
+        "kernels": pd.DataFrame({"RBF": importance(by_rbf), "Matern": importance(by_matern)}).rename_axis("feature"),
         "reasons": count_reasons(values),
         "houses": show_houses(houses.x, values),
-        "patient": pd.DataFrame({"x": patient.data[0].to_series(), "value": as_frame(patient).iloc[0]}),
+        "patient": pd.DataFrame({"x": patient.data[0].to_series(), "value": as_frame(patient).iloc[0]}).rename_axis(
+            "feature"
+        ),
     }
     for name, table in tables.items():
         print(f"\n{name}\n{table.to_string(float_format='%.4f')}")
