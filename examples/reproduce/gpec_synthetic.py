@@ -12,8 +12,11 @@ always included.
 Over training sets, the script prints how often the slice of x1 with the largest mean width (of ten slices) lies in |x1|
 < 4; the ratio of the mean widths inside and outside, with its range; and the mean width of every slice (figure 5). It
 also prints how much of the width of GPEC is due to the boundary and how much is due to the error of the explainer
-(figure 6). The output folder contains heat maps for both features (figures 4 and 14), the slices, and the data of
-figure 6.
+(figure 6). For each heat map of the first feature it prints how far the widths are from uniform: their standard
+deviation divided by their mean, their rank correlation with the distance to the nearest training row, and the mean in
+the quarter of the plane at the top right and at the bottom right divided by the mean elsewhere. The output folder
+contains heat maps for both features (figures 4 and 14), the slices, and the data of figure 6. With `--seeds 0`, only
+planes are explained.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import jax
@@ -49,6 +53,8 @@ from gpec_methods import (
     plane,
     widths,
 )
+from scipy.spatial.distance import cdist
+from scipy.stats import spearmanr
 
 from kpp_gpec import GPEC
 
@@ -107,9 +113,45 @@ def score(on: Plane, values: np.ndarray) -> dict[str, float]:
     return {"inner": float(abs(middle) < INNER), "ratio": ratio} | {f"slice {j}": m for j, m in enumerate(means)}
 
 
+def uniformity(on: Plane, values: np.ndarray) -> dict[str, float]:
+    """Return how far widths are from uniform, and where in the plane they are large.
+
+    Args:
+        on: The plane.
+        values: The widths of a feature at its points, (p,).
+    """
+    if np.ptp(values) == 0:
+        return {"spread": 0.0, "distance": 0.0, "top right": 1.0, "bottom right": 1.0}
+    middle, scale = (on.first.mean(), on.second.mean()), on.x.std(axis=0)
+    right, top = (on.points > middle).T
+    nearest = cdist(on.points / scale, on.x / scale).min(axis=1)
+    quarters = {"top right": right & top, "bottom right": right & ~top}
+    found = {"spread": values.std() / values.mean(), "distance": spearmanr(values, nearest).statistic}
+    return found | {name: values[inside].mean() / values[~inside].mean() for name, inside in quarters.items()}
+
+
+def print_planes(table: pd.DataFrame) -> None:
+    """Print the measures of every heat map."""
+    click.echo(
+        "\nWidths of the first feature: sd / mean, rank correlation with the distance to the nearest training row,"
+    )
+    click.echo("mean at the top right and at the bottom right divided by the mean elsewhere")
+    click.echo(table.to_string(index=False, float_format="{:.3f}".format))
+
+
 def case_of(on: Plane, sizes: Sizes, seed: int = 0) -> Case:
     """Return what the methods need to explain a grid."""
     return Case(on.predictor, on.x, on.points, sizes.effort, seed)
+
+
+def score_sets(seeds: int, sizes: Sizes) -> pd.DataFrame:
+    """Return the scores of every method on each training set of the synthetic classifier."""
+    rows = []
+    for seed in range(seeds):
+        on = synthetic(seed, sizes)
+        for name, values in compare(case_of(on, sizes, seed), NAMES).items():
+            rows.append({"seed": seed, "method": name, **score(on, values)})
+    return pd.DataFrame(rows)
 
 
 def print_scores(table: pd.DataFrame) -> None:
@@ -180,12 +222,18 @@ def draw_ablation(found: dict[str, dict[str, np.ndarray]], on: Plane, path: Path
     draw_heat_maps(rows, path)
 
 
-def write(output: Path, planes: list[Plane], sizes: Sizes, table: pd.DataFrame) -> None:
-    """Write all figures and the table."""
+def write_scores(output: Path, table: pd.DataFrame) -> None:
+    """Write the scores of the training sets and their slices."""
     output.mkdir(parents=True, exist_ok=True)
     table.to_csv(output / "gpec_synthetic.csv", index=False)
     draw_slices(table, output / "slices.png")
-    found = [compare(case_of(on, sizes), DRAWN) for on in planes]
+
+
+def write_planes(
+    output: Path, planes: list[Plane], found: list[dict[str, np.ndarray]], ablations: dict[str, Any]
+) -> None:
+    """Write the heat maps."""
+    output.mkdir(parents=True, exist_ok=True)
     for j, figure in enumerate(("heat_maps_x_axis.png", "heat_maps_y_axis.png")):
         rows = [
             [(f"{on.name}, {name}", on, values[:, j]) for name, values in part.items()]
@@ -193,7 +241,7 @@ def write(output: Path, planes: list[Plane], sizes: Sizes, table: pd.DataFrame) 
         ]
         draw_heat_maps(rows, output / figure)
     for on in planes:
-        draw_ablation(ablate(on, sizes), on, output / f"ablation_{on.name.replace(' ', '_')}.png")
+        draw_ablation(ablations[on.name], on, output / f"ablation_{on.name.replace(' ', '_')}.png")
 
 
 @click.command(help=__doc__)
@@ -219,27 +267,34 @@ def main(
         raise click.UsageError(f"give --features once for every --data, got {len(features)} for {len(data)}")
     start = time.perf_counter()
     sizes = Sizes(30, 10, SMALL) if small else Sizes(points, grid)
-    rows = []
-    for seed in range(2 if small else seeds):
-        on = synthetic(seed, sizes)
-        for name, values in compare(case_of(on, sizes, seed), NAMES).items():
-            rows.append({"seed": seed, "method": name, **score(on, values)})
-    table = pd.DataFrame(rows)
-    print_scores(table)
+    tables = {}
+    if small or seeds:
+        scores = score_sets(2 if small else seeds, sizes)
+        print_scores(scores)
+        tables["scores"] = scores.assign(twice=scores["ratio"] >= 2)
+        if output is not None:
+            write_scores(output, scores)
     planes = [synthetic(0, sizes), trained(None, CANCER, sizes)]
     planes += [trained(path, names, sizes) for path, names in zip(data, features, strict=True)]
     ablations = {on.name: ablate(on, sizes) for on in planes}
-    for name, found in ablations.items():
-        print_ablation(found, name)
+    for name, parts in ablations.items():
+        print_ablation(parts, name)
+    found = [compare(case_of(on, sizes), DRAWN) for on in planes]
+    tables["planes"] = pd.DataFrame(
+        {"data": on.name, "method": name, **uniformity(on, values[:, 0])}
+        for on, part in zip(planes, found, strict=True)
+        for name, values in part.items()
+    )
+    print_planes(tables["planes"])
     if output is not None:
-        write(output, planes, sizes, table)
+        write_planes(output, planes, found, ablations)
     click.echo(f"{time.perf_counter() - start:.0f} s")
-    widths = [
+    tables["ablation"] = pd.DataFrame(
         {"data": name, "explainer": explainer, **{part: values.mean() for part, values in parts.items()}}
-        for name, found in ablations.items()
-        for explainer, parts in found.items()
-    ]
-    return {"scores": table.assign(twice=table["ratio"] >= 2), "ablation": pd.DataFrame(widths)}
+        for name, by_explainer in ablations.items()
+        for explainer, parts in by_explainer.items()
+    )
+    return tables
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@
 
 Diabetes (with an RBF kernel, with one Matern-1/2 kernel per feature, and with a Matern-1/2 kernel of the distance in
 all features, which is no product) and breast cancer come with scikit-learn. The other data are explained if their
-tables are given, each as a CSV file with a header; `DATA` lists the names of the target columns. With `--given`,
-only these are explained. Kernel ridge or logistic regression is fitted on Nystrom features, which are exact up to 600
-rows. For each data set the script prints the quality of the fit on held-out rows, and each feature's mean absolute
-Shapley value in the interventional and in the observational game. The output folder contains a beeswarm plot and a bar
-plot of both.
+tables are given, each as a CSV file with a header; `DATA` lists the names of the target columns. Codes of a category
+are numbers, as in the paper. With `--given`, only these are explained. Kernel ridge or logistic regression is fitted on
+Nystrom features, which are exact up to 600 rows. For each data set the script prints the quality of the fit on held-out
+rows, and each feature's mean absolute Shapley value in the interventional and in the observational game. The output
+folder contains a beeswarm plot and a bar plot of both.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from kpp.features import Nystrom, landmarks
 from kpp.games import Interventional, Observational
 from kpp.kernels import RBF, AbstractKernel, Categorical, Matern12, ProductKernel, median_heuristic
 
-# Name of the option -> (column of the target, value of the positive class or None for regression).
+# Name of the option -> column of the target -> value of the positive class, or None for regression.
 DATA = {
-    "census": ("income", ">50K"),
-    "boston": ("MEDV", None),
-    "pima": ("Outcome", 1),
-    "league": ("win", 1),
+    "census": {"income": ">50K", "Target": 1},
+    "boston": {"MEDV": None},
+    "pima": {"Outcome": 1},
+    "league": {"win": 1},
 }
 
 
@@ -86,10 +86,12 @@ def bundled_tasks() -> list[Task]:
 
 def read_task(name: str, path: Path) -> Task:
     """Read a table; rows with missing values are left out."""
-    target, positive = DATA[name]
     table = pd.read_csv(path, skipinitialspace=True, na_values="?")
-    if target not in table:
-        raise SystemExit(f"{path} must have the target in the column {target!r}, got the columns {list(table)}")
+    target = next((column for column in DATA[name] if column in table), None)
+    if target is None:
+        targets = " or ".join(map(repr, DATA[name]))
+        raise SystemExit(f"{path} must have the target in the column {targets}, got the columns {list(table)}")
+    positive = DATA[name][target]
     complete = table.dropna()
     if len(complete) < len(table):
         print(f"{name}: {len(table) - len(complete)} of {len(table)} rows have missing values and are left out")
@@ -175,8 +177,10 @@ def main(arguments: list[str] | None = None) -> dict[str, pd.DataFrame]:
     parser.add_argument("--quick", action="store_true", help="small sizes, for a quick trial run")
     parser.add_argument("--given", action="store_true", help="explain only the tables that are given")
     parser.add_argument("--output", type=Path, default=Path("build/reproduce/rkhs_shap_real_data"), help="the folder")
-    for name, (target, _) in DATA.items():
-        parser.add_argument(f"--{name}", type=Path, metavar="CSV", help=f"a table with the target {target!r}")
+    for name, targets in DATA.items():
+        parser.add_argument(
+            f"--{name}", type=Path, metavar="CSV", help=f"a table with the target {' or '.join(targets)}"
+        )
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     options.output.mkdir(parents=True, exist_ok=True)

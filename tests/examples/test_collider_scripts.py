@@ -32,6 +32,11 @@ def aerosol(load_script, methods):
 
 
 @pytest.fixture(scope="module")
+def fair_simulation(load_script):
+    return load_script("reproduce/fair_simulation.py")
+
+
+@pytest.fixture(scope="module")
 def process(simulation):
     return simulation.Process.standardised()
 
@@ -195,6 +200,34 @@ def test_metrics_of_the_forcing(aerosol):
     found = aerosol.metrics(y, prediction)
     np.testing.assert_allclose([found["error"], found["correlation"]], [0.25, 1.0], rtol=1e-12)
     np.testing.assert_allclose(found["snr"], 10 * np.log10(6.0 / 1.5), rtol=1e-12)
+
+
+def test_aerosols_reach_the_forcing_and_the_temperature_of_their_emissions(fair_simulation):
+    """Sulphur stays for a year, so that its concentration becomes the emission: what then follows is known by hand."""
+    years, sulphur = 300, 70.0
+    emitted = np.tile([0.0, 0.0, sulphur, 0.0], (years, 1))
+    noise = np.zeros((1, years, 4))
+    np.testing.assert_array_equal(fair_simulation.simulate(np.zeros((years, 4)), noise), np.zeros((1, 3)))
+    found = fair_simulation.simulate(emitted, noise)[0]
+    forcing = -0.00126 * sulphur
+    after = years - 1  # the first year has not yet taken all of it up
+    expected = np.sum(fair_simulation.RESPONSE * (1 - np.exp(-after / fair_simulation.RESPONSE_YEARS))) * forcing
+    np.testing.assert_allclose(found[1:], [0.0, forcing], rtol=1e-12)
+    assert found[0] == pytest.approx(expected, rel=0.01)
+
+
+def test_simulations_of_the_climate_are_compared_by_their_moments(fair_simulation):
+    one, other = (np.random.default_rng(seed).normal(size=(4000, 3)) @ np.triu(np.ones((3, 3))) for seed in (0, 1))
+    assert all(abs(gap) < 4 for *_, gap in fair_simulation.compare(one, other))
+    shifted = fair_simulation.compare(one + [0.0, 1.0, 0.0], other)
+    assert [name for name, *_, gap in shifted if abs(gap) > 4] == ["mean of the CO2 forcing"]
+
+
+@pytest.mark.slow
+def test_simulations_of_the_climate_are_those_that_come_with_the_script(fair_simulation, aerosol):
+    pytest.importorskip("fair")
+    found = fair_simulation.simulate(fair_simulation.emissions(), fair_simulation.draw_noise(5, 5))
+    np.testing.assert_allclose(found, aerosol.read(None)[0][:5], rtol=1e-5)
 
 
 def projected_fits(sample, lengthscales, ridge, x):

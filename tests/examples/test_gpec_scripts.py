@@ -104,6 +104,19 @@ def test_slices_and_scores_by_hand(synthetic, methods):
     np.testing.assert_array_equal(on.on_grid(on.points[:, 0])[0], axis)  # the first feature runs along a row
 
 
+def test_uniformity_of_a_heat_map_by_hand(synthetic, methods):
+    axis = methods.centers(-10.0, 10.0, 20)
+    on = methods.Plane("square", ("a", "b"), None, np.array([[-9.5, -9.5], [-9.5, 9.5]]), axis, axis)
+    right, top = (on.points > 0).T
+    found = synthetic.uniformity(on, np.where(right & top, 5.0, 1.0))
+    assert found["top right"] == pytest.approx(5.0) and found["bottom right"] == pytest.approx(1 / (7 / 3))
+    assert found["spread"] == pytest.approx(
+        np.sqrt(3) / 2
+    )  # a quarter of 5 and three quarters of 1: sd sqrt(3), mean 2
+    assert synthetic.uniformity(on, on.points[:, 0] ** 3)["distance"] > 0.9  # the rows are at the left
+    assert synthetic.uniformity(on, np.zeros(400))["spread"] == 0.0
+
+
 def test_thirds_are_equal_parts(case_study):
     values = np.random.default_rng(0).normal(size=(10, 6))
     level = case_study.thirds(values)

@@ -56,3 +56,35 @@ def test_bundled_data_are_explained(script, tmp_path):
     assert set(leading) == {"bmi", "bp", "s5"}
     assert all(np.isfinite(table.to_numpy()).all() for table in tables.values())
     assert len(list(tmp_path.glob("*.png"))) == 16
+
+
+def test_the_coded_census_has_another_target(script, census, tmp_path):
+    table = pd.read_csv(census)[["hours", "age"]].assign(Target=[0, 1] * 40)
+    table.to_csv(tmp_path / "coded.csv", index=False)
+    task = script.read_task("census", tmp_path / "coded.csv")
+    assert task.classification and not task.categories and task.y.tolist() == [0.0, 1.0] * 40
+
+
+@pytest.fixture
+def local(load_script, script):
+    return load_script("reproduce/rkhs_shap_local.py")
+
+
+def test_reasons_are_counted_and_houses_are_chosen(local):
+    x = pd.DataFrame({"CRIM": [0.0, 5.0, 1.0], "LSTAT": [3.0, 2.0, 9.0]})
+    values = pd.DataFrame({"CRIM": [1.0, -4.0, 2.0], "LSTAT": [0.5, 3.0, 2.5]})
+    found = local.count_reasons(values)
+    np.testing.assert_allclose(found.loc["CRIM"], [2 / 3, 1 / 3], rtol=1e-12)
+    assert local.choose_houses(x) == {"highest crime rate": 1, "highest LSTAT": 2, "lowest LSTAT": 1}
+    house = local.show_houses(x, values).set_index(["house", "feature"]).loc[("highest crime rate", "CRIM")]
+    assert house.tolist() == [5.0, -4.0, 1.0]
+
+
+@pytest.mark.slow
+def test_known_reasons_are_found(local, tmp_path):
+    tables = local.main(["--quick", "--output", str(tmp_path)])
+    assert set(tables["kernels"]["RBF"].nlargest(2).index) == {"CRIM", "LSTAT"}
+    house = tables["houses"].set_index(["house", "feature"])["value"]
+    assert house["highest crime rate"].idxmin() == "CRIM" and house["lowest LSTAT", "LSTAT"] > 0
+    assert list(tables["patient"].index) == ["Glucose", "BMI", "Insulin"] and tables["patient"]["value"].notna().all()
+    assert len(list(tmp_path.glob("*.png"))) == 4
