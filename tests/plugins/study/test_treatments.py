@@ -110,7 +110,7 @@ def test_a_model_without_a_law_of_its_function_is_refused(folder, tmp_path):
 def test_the_effect_is_that_of_causal_effect(folder, tmp_path):
     """`kpp_models.causal_effect` averages the same fit over the same rows, with 1000 draws: 4 standard errors.
 
-    Without adjustment for age the slope is about 0; the true one is -2.
+    The true slope is -2. Without adjustment for age it is 1.5 / 1.25 - 2 = -0.8.
     """
     # Groups of the explanation change nothing.
     config = read(folder, old="background = 5", new='background = 5\ngroups = { all = ["dose", "age"] }')
