@@ -438,6 +438,7 @@ def lines_of(nodes: Iterable[ast.stmt | ast.expr]) -> set[int]:
     return {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
+@functools.cache  # each picture asks for all files
 def count_lines(source: str) -> Lines:
     """Count the lines of one file."""
     silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -13,10 +13,12 @@ are no part of the pages.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import click
@@ -26,9 +28,18 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import page
-from experiments import RESULTS, read_list, run, store
+from experiments import RESULTS, read_list, run, run_quickly, store
 
 QUICK = Path("build/reproduce")
+PRELOADED = [
+    "arviz",
+    "kpp",
+    "kpp_models.estimators",
+    "matplotlib.pyplot",
+    "sklearn.ensemble",
+    "sklearn.model_selection",
+    "experiments",
+]
 QUICK_COMPILER = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
     "JAX_COMPILATION_CACHE_DIR": str(Path(".jax_cache").resolve()),
@@ -47,9 +58,11 @@ def print_list() -> None:
         click.echo(f"{name:<24} {experiment['paper']}: {items}{files}")
 
 
-def run_each(names: list[str], options: list[str]) -> list[str]:
+def run_each(names: list[str], data: Path | None, folder: Path | None) -> list[str]:
     """Run every experiment in a process of its own, one after the other; return the names of those that failed."""
-    failed = []
+    failed, options = [], []
+    for flag, path in (("--data", data), ("--results", folder)):
+        options += [] if path is None else [flag, str(path)]
     for name in names:
         click.echo(f"== {name}")
         done = subprocess.run([sys.executable, "-m", "examples.reproduce", name, *options])
@@ -57,25 +70,25 @@ def run_each(names: list[str], options: list[str]) -> list[str]:
     return failed
 
 
-def run_each_quickly(names: list[str], options: list[str]) -> list[str]:
+def run_each_quickly(names: list[str], data: Path | None, folder: Path) -> list[str]:
     """Run the quick versions, two at a time, and print what failed ones printed; return the names of these.
 
     Experiments whose quick versions are the same are run once. Programs are compiled as fast as possible, and kept.
+    Each process is a copy of one that has imported the libraries, which JAX allows until it has computed something.
     """
     experiments = read_list()["experiments"]
     different = {(experiments[name]["script"], *experiments[name]["quick"]): name for name in reversed(names)}
     chosen = [name for name in names if name in different.values()]
-
-    def run_one(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "examples.reproduce", name, *options]
-        return subprocess.run(command, env={**QUICK_COMPILER, **os.environ}, capture_output=True, text=True)
-
+    for variable, value in QUICK_COMPILER.items():
+        os.environ.setdefault(variable, value)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
     failed = []
-    with ThreadPoolExecutor(2) as pool:
-        for name, done in zip(chosen, pool.map(run_one, chosen), strict=True):
-            click.echo(f"{name}: {'failed' if done.returncode else 'done'}")
-            if done.returncode:
-                click.echo(done.stdout + done.stderr)
+    with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as pool:
+        for name, printed in zip(chosen, pool.map(partial(run_quickly, data=data, folder=folder), chosen), strict=True):
+            click.echo(f"{name}: {'done' if printed is None else 'failed'}")
+            if printed is not None:
+                click.echo(printed)
                 failed.append(name)
     return failed
 
@@ -102,10 +115,7 @@ def main(
         folder = results or (QUICK if quick else RESULTS)
         click.echo(f"result in {store(run(chosen[0], data, quick=quick), folder)}")
     elif chosen:
-        options = ["--quick"] * quick
-        for flag, folder in (("--data", data), ("--results", results)):
-            options += [] if folder is None else [flag, str(folder)]
-        if failed := (run_each_quickly if quick else run_each)(chosen, options):
+        if failed := run_each_quickly(chosen, data, results or QUICK) if quick else run_each(chosen, data, results):
             raise click.ClickException(f"these experiments failed: {', '.join(failed)}")
     if paged or (chosen and not quick and results is None):
         page.write()

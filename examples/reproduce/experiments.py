@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import itertools
 import json
 import re
 import resource
 import time
 import tomllib
+import traceback
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -52,6 +55,17 @@ def run(name: str, data: Path | None = None, *, quick: bool = False) -> dict[str
         "stack": {"python": python_version(), **{package: version(package) for package in STACK}},
         "tables": summaries(experiment["tables"], found),
     }
+
+
+def run_quickly(name: str, data: Path | None, folder: Path) -> str | None:
+    """Run the quick version of an experiment in this process and store its result; return what a failed one printed."""
+    with io.StringIO() as printed, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            store(run(name, data, quick=True), folder)
+        except BaseException:  # also one that a script raises to stop with a message
+            traceback.print_exc()
+            return printed.getvalue()
+    return None
 
 
 def script(experiment: dict[str, Any]) -> Path:

@@ -86,6 +86,7 @@ def test_draws_outside_of_their_prior_are_counted(fit):
     assert found[1:] == (pytest.approx(7 / 8), pytest.approx(math.sqrt(0.99 * 0.01 / 2)), 0.99)
 
 
+@pytest.mark.slow
 def test_the_same_key_gives_the_same_shares_and_compiles_nothing_again(fit, capfd, monkeypatch):
     """The second certificate begins with the data sets of the first, and runs others in threads."""
     first = kpp.certify(jax.random.key(2), fit, ROWS, data_sets=2, **OPTIONS)

@@ -37,6 +37,7 @@ def data():
 OPTIONS = {"num_epochs": 1500, "batch_size": 40, "learning_rate": 0.03, "progress": False}
 
 
+@pytest.mark.slow_variants("0.0")
 @pytest.mark.parametrize("l2", [0.0, 0.5])
 def test_a_linear_network_reaches_the_ridge_solution(data, l2):
     network = train(jax.random.key(0), MLP(jax.random.key(1), (3, 1)), squared, data, l2=l2, **OPTIONS).network
@@ -57,6 +58,7 @@ def test_members_of_an_ensemble_learn_from_their_own_rows(data, ensemble):
         np.testing.assert_allclose(weights[member], expected.coef_, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_training_is_compiled_once_for_all_epochs_rates_and_penalties(data):
     options = {"num_epochs": 37, "batch_size": 16, "progress": False}
     network = MLP(jax.random.key(1), (3, 4, 1), beta=2.0)

@@ -116,6 +116,7 @@ def shown(request) -> str:
     return OBJECTS[request.param]()._repr_html_()
 
 
+@pytest.mark.slow_variants("fit, one draw")
 def test_elements_are_closed_and_no_text_becomes_an_element(shown):
     elements = Elements(shown)
     assert "b" not in elements.found and "script" not in elements.found and EVIL not in shown

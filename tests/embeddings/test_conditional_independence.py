@@ -131,6 +131,7 @@ def test_an_edge_that_is_missing_is_found():
     assert list(found.index[found["adjusted_p_value"] <= 0.05]) == ["wet _||_ sprinkler"]
 
 
+@pytest.mark.slow_variants("holm")
 @pytest.mark.parametrize("correction", ["holm", "bh", "by"])
 def test_adjusted_p_values_are_those_of_the_definitions(checked, correction):
     p = np.array(checked["p_value"])

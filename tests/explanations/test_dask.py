@@ -224,6 +224,7 @@ def job(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow_variants("3")
 @pytest.mark.parametrize("files", [3, 40, 45, 48])
 def test_an_interrupted_job_goes_on_and_equals_an_uninterrupted_one(files, tmp_path, full_disk, job):
     fill, empty = full_disk
@@ -252,6 +253,7 @@ def test_a_full_disk_leaves_the_store_that_is_there(files, tmp_path, full_disk):
     xr.testing.assert_equal(kpp.Explanation.load(path).dataset.compute(), lazy.dataset.compute())
 
 
+@pytest.mark.slow
 def test_nothing_is_written_after_an_error(tmp_path, monkeypatch):
     original, calls = zarr.storage.LocalStore.set, itertools.count()
 

@@ -70,6 +70,7 @@ def test_the_covariance_of_parts_by_features():
     np.testing.assert_allclose(found, np.einsum("pgr,phr->pgh", loads, loads), rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_effects_of_any_function():
     options = {**OPTIONS, "background": FRAME}
     found = kpp.explain(lambda x: np.tanh(x[:, 1]), FRAME[:2], explainer="kernel-shap", **options)

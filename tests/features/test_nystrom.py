@@ -37,6 +37,7 @@ def test_values_are_the_dense_formula(tolerance):
     np.testing.assert_allclose(features @ features.T, expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_is_exact_at_landmarks_and_below_the_kernel_elsewhere(tolerance):
     base = RBF(LENGTHSCALE, 1.7)
     gram = np.asarray(base.gram(X))

@@ -36,6 +36,7 @@ def test_many_frequencies_give_the_kernel(base):
     np.testing.assert_allclose(gram(approximate, X), PROFILES[base](distances), atol=5 * (0.5 / 40_000) ** 0.5)
 
 
+@pytest.mark.slow
 def test_frequencies_of_any_smoothness_are_those_of_the_closed_form():
     key = jax.random.key(0)
     np.testing.assert_allclose(

@@ -72,6 +72,7 @@ def posterior():
     return kpp.GPPosterior(kpp.RKHSFunction(KERNEL, POINTS, jnp.arange(6.0), 0.3), root)
 
 
+@pytest.mark.slow_variants("conditional expectations", "partial dependence", "sum")
 @pytest.mark.nightly_variants("stack", "one derivative")
 @pytest.mark.parametrize("name", FUNCTIONALS)
 def test_the_laws_of_functionals(name, posterior):
@@ -107,6 +108,7 @@ def test_a_wrong_functional_is_found(posterior):
         check_functional(Squares(jnp.asarray(A)), posterior.mean)
 
 
+@pytest.mark.slow_variants("stack")
 @pytest.mark.parametrize("name", [name for name in FUNCTIONALS if name != "landmarks"])
 def test_the_prior_covariance_is_that_of_the_features_of_a_kernel(name):
     """L k L' = (L phi)(L phi)' for a kernel of six features; embeddings of landmarks take no function but an RKHS's."""
@@ -115,6 +117,7 @@ def test_the_prior_covariance_is_that_of_the_features_of_a_kernel(name):
     np.testing.assert_allclose(covariance, of_features @ of_features.T, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_covariances_do_not_depend_on_the_order_of_the_functionals():
     """Rows of one class and columns of another are computed by the first or the second of them."""
     classes = [FUNCTIONALS[name] for name in ("average", "partial dependence", "gradient", "landmarks", "contrast")]
@@ -128,6 +131,7 @@ def test_covariances_do_not_depend_on_the_order_of_the_functionals():
         start = stop
 
 
+@pytest.mark.slow
 def test_the_posterior_is_that_of_a_joint_gaussian(posterior):
     """Conditioning the joint prior of the data and the numbers, by an ordinary solve."""
     stack = FUNCTIONALS["stack"]
@@ -149,6 +153,7 @@ def test_derivatives_and_averages_by_hand(posterior):
     np.testing.assert_allclose(Average(A).of(lambda x: x), A.mean(axis=0)[None], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_draws_have_laws_of_their_own(posterior):
     """Two draws of a lengthscale; the first of them is alone in the other tests."""
     each = [posterior, kpp.GPPosterior(kpp.RKHSFunction(RBF(1.4, 1.7), POINTS, jnp.ones(6)), 0.1 * jnp.eye(6))]

@@ -156,6 +156,7 @@ def test_one_or_two_players_are_exact(num_players, tolerance):
     assert estimate.exact
 
 
+@pytest.mark.slow
 def test_thirty_players_take_polynomial_time():
     """Products of three features: 240 of a billion coalitions; the values of each product are enumerated."""
     background, x = RNG.normal(size=(5, 30)), RNG.normal(size=(2, 30))
@@ -176,6 +177,7 @@ def test_thirty_players_take_polynomial_time():
     assert np.mean(np.abs(active.values - truth) <= 3 * active.standard_errors) > 0.9
 
 
+@pytest.mark.slow
 def test_draws_lead_and_outputs_are_last():
     points, coefficients = RNG.normal(size=(4, 7)), RNG.normal(size=(1, 2, 4))
     draws = RKHSFunction.over_draws(RBF(2.0), points, coefficients, batch_shape=(1, 2))

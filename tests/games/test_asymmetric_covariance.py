@@ -86,6 +86,7 @@ def test_the_definition(name):
     np.testing.assert_allclose(within, np.asarray(found)[[0, 1], [0, 1]], rtol=1e-9, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_draws_of_the_function():
     """The covariance of the values of 4000 functions, drawn in the span of many features; errors of some 2 %."""
     kernel = Nystrom(KERNEL, np.concatenate([POINTS, X, BACKGROUND]))
@@ -108,6 +109,7 @@ def test_a_process_of_finite_rank():
     np.testing.assert_allclose(np.einsum("pgr,qhr->pqgh", root, root), expected, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_without_an_order_the_covariance_is_the_symmetric_one():
     posterior = posterior_of(KERNEL)
     found = shapley_covariance(GAMES["interventional"], posterior, X, order=CausalDAG([], nodes=["x0", "x1", "x2"]))

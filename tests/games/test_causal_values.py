@@ -132,6 +132,7 @@ def test_values_by_a_causal_order(confounded):
     np.testing.assert_allclose(found, known, rtol=ROUNDING, atol=ROUNDING)
 
 
+@pytest.mark.slow
 def test_one_group_is_the_marginal_or_the_conditional_game():
     names = ("a", "b", "c")
     confounded, conditional = (Causal(X, CausalOrder([names], flag)) for flag in (True, False))
@@ -196,6 +197,7 @@ def test_draws_along_the_graph_have_the_law_of_a_discrete_model():
     np.testing.assert_allclose(found, known, atol=0.1)
 
 
+@pytest.mark.slow
 def test_draws_follow_a_relation_that_is_not_linear():
     rng = np.random.default_rng(1)
     a = rng.uniform(-2, 2, 200)
@@ -205,6 +207,7 @@ def test_draws_follow_a_relation_that_is_not_linear():
     np.testing.assert_allclose(values, [2.25, 0.0], atol=0.15)  # the kernel averages over 0.3 around a
 
 
+@pytest.mark.slow
 def test_effects_add_up_and_indirect_ones_need_dependence():
     graph = CausalDAG([("a", "b"), ("b", "c")])
     for game in (Causal(X, graph), GaussianConditional(X), Interventional(X)):

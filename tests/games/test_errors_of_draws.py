@@ -77,6 +77,7 @@ def test_a_linear_function_of_gaussian_features_has_no_error():
     assert estimate_shapley(Interventional(ROWS), curved, POINTS).standard_errors is None
 
 
+@pytest.mark.slow
 def test_errors_of_a_feature_without_effects_come_from_its_own_samples():
     """After an intervention on both features nothing is drawn; the value of x1 alone is the mean over the draws of x0.
 
@@ -106,6 +107,7 @@ def test_errors_of_draws_of_the_function_and_outputs():
     np.testing.assert_allclose(np.moveaxis(np.asarray(found_outputs), -1, 0), found[0], rtol=1e-9)
 
 
+@pytest.mark.slow_variants("permutation")
 @pytest.mark.nightly_variants("active")
 @pytest.mark.parametrize("method", ["permutation", "active"])
 def test_errors_of_sampled_coalitions_are_added(method):
@@ -143,6 +145,7 @@ def test_weights_of_a_linear_solution():
     np.testing.assert_allclose(weights_of(lambda table: known @ table, 1100), known, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_explanations_hold_the_errors():
     frame = pd.DataFrame(ROWS, columns=["x0", "x1", "x2"])
     options = {"value_function": "causal", "graph": CHAIN, "background": frame}
@@ -156,6 +159,7 @@ def test_explanations_hold_the_errors():
     np.testing.assert_allclose(ordered.standard_errors, known.standard_errors, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_single_player_has_no_error():
     """The value of a single player is a difference of two numbers that are not means over draws."""
     found = estimate_shapley(GaussianConditional(ROWS[:, :1]), lambda z: np.sin(z[:, 0]), POINTS[:, :1])

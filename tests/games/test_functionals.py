@@ -33,6 +33,7 @@ def posterior():
     return kpp.GPPosterior(kpp.RKHSFunction(KERNEL, POINTS, jnp.arange(5.0), 0.3), root)
 
 
+@pytest.mark.slow_variants("interventional")
 @pytest.mark.nightly_variants("observational")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_law_of_shapley_values(name, posterior):
@@ -43,6 +44,7 @@ def test_the_law_of_shapley_values(name, posterior):
     np.testing.assert_allclose(law.mean, np.ravel(shapley_values(game, posterior.mean, X)), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_values_of_coalitions_are_averages_of_rows(posterior):
     """By hand: absent features from each background row, and the covariance of the values there."""
     rows = np.where(COALITIONS[:, None, None], X[None, :, None], BACKGROUND[None, None]).reshape(-1, 3)
@@ -52,6 +54,7 @@ def test_values_of_coalitions_are_averages_of_rows(posterior):
     np.testing.assert_allclose(law.covariance, loads @ posterior.covariance(rows, rows) @ loads.T, atol=1e-12)
 
 
+@pytest.mark.slow_variants("observational")
 @pytest.mark.parametrize("name", GAMES)
 def test_shapley_values_are_sums_of_values_of_coalitions(name, posterior):
     """With the covariances between them, and those with predictions and derivatives: all by one difference of 0."""
@@ -62,6 +65,7 @@ def test_shapley_values_are_sums_of_values_of_coalitions(name, posterior):
     np.testing.assert_allclose(law.covariance, 0.0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_values_add_up_to_the_prediction_less_the_base(posterior):
     game = GAMES["interventional"]
     total = np.ones((1, 3)) @ ShapleyValues(game, X[:1]) + CoalitionValues(game, X[:1], np.zeros((1, 3), bool))
@@ -72,13 +76,14 @@ def test_values_add_up_to_the_prediction_less_the_base(posterior):
 
 
 @pytest.mark.nightly_variants("observational")
-@pytest.mark.slow_variants("observational")
+@pytest.mark.slow_variants("observational", "interventional")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_laws_of_functionals(name, posterior):
     check_functional(ShapleyValues(GAMES[name], X[:1]), posterior.mean)
     check_functional(CoalitionValues(GAMES[name], X[:1], COALITIONS), posterior.mean)
 
 
+@pytest.mark.slow
 def test_groups_and_refusals(posterior):
     grouped = posterior.of(ShapleyValues(GAMES["interventional"], X, groups={"both": [0, 2]}))
     np.testing.assert_allclose(

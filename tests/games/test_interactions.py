@@ -37,6 +37,7 @@ def by_definition(worth, num_players, index):
     return result
 
 
+@pytest.mark.slow_variants("5-STII")
 @pytest.mark.parametrize("index", list(INDICES))
 @pytest.mark.parametrize("num_players", [1, 2, 5])
 def test_tables_of_random_games(tolerance, num_players, index):

@@ -84,6 +84,8 @@ CASES = {
     "a sum of terms and a kernel of its own-embedded",
     "factors of both signs-imputed",
     "factors of both signs-embedded",
+    "an RBF kernel-embedded",
+    "an RBF kernel-imputed",
 )
 @pytest.mark.parametrize("estimator", ["imputed", "embedded"])
 @pytest.mark.parametrize("case", CASES)
@@ -150,7 +152,7 @@ OPTIONS = {
 
 
 @pytest.mark.nightly_variants("embedded", "raw", "another kernel")
-@pytest.mark.slow_variants("raw", "embedded", "another kernel")
+@pytest.mark.slow_variants("raw", "embedded", "another kernel", "imputed")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_with_the_whole_background_as_landmarks_the_game_is_exact(name):
     game = Observational(BACKGROUND, 0.01, **OPTIONS[name])
@@ -163,6 +165,7 @@ def test_with_the_whole_background_as_landmarks_the_game_is_exact(name):
     np.testing.assert_allclose(low.base(function), game.base(function), rtol=1e-12)
 
 
+@pytest.mark.slow_variants("0.01")
 @pytest.mark.parametrize("regularization", [1e-2, 1e-4, 1e-6])
 def test_crowded_landmarks_keep_the_game_exact(regularization):
     """With a jitter of 1e-10 the errors are 50 times as large as this bound. They are divided by m times the ridge."""
@@ -172,6 +175,7 @@ def test_crowded_landmarks_keep_the_game_exact(regularization):
     np.testing.assert_allclose(found, game(function, X, COALITIONS), rtol=0, atol=1e-10 / regularization)
 
 
+@pytest.mark.slow
 def test_each_draw_has_its_own_features():
     scales = jnp.asarray([[LENGTHSCALE, 0.8 * LENGTHSCALE]])
     draws = RKHSFunction.over_draws(RBF(lengthscale=scales), POINTS, ALPHA, 0.4, batch_shape=(1, 2))
@@ -245,6 +249,7 @@ def test_the_error_is_that_of_the_values():
     assert landmark_error(game, lambda z: np.ones(len(z)), X).relative == 0.0
 
 
+@pytest.mark.slow
 def test_the_landmarks_and_their_error_are_recorded():
     function = RKHSFunction(SMOOTH, POINTS, ALPHA, 0.4)
     options = {"value_function": "observational", "background": BACKGROUND, "regularization": 0.01, "landmarks": 5}

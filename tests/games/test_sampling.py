@@ -272,7 +272,7 @@ def test_kernels_that_are_no_products(tolerance):
         assert (np.abs(estimate.values - exact.values) < 5 * estimate.standard_errors + 1e-12).all()
 
 
-@pytest.mark.slow_variants("permutation-0.3")
+@pytest.mark.slow_variants("permutation-0.3", "least-squares-0.08")
 @pytest.mark.parametrize(("method", "tolerance"), [("least-squares", 0.08), ("permutation", 0.3)])
 def test_a_tolerance_keeps_its_promise(method, tolerance):
     """Over 25 seeds and 20 players the root mean square of the errors is at most the tolerance.

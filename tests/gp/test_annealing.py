@@ -54,6 +54,7 @@ def test_more_steps_make_weights_more_equal():
     assert spread[1] < 0.5 * spread[0]
 
 
+@pytest.mark.slow
 def test_weighted_draws_correct_laplaces_approximation():
     """Two observations with strongly correlated latent values, by quadrature on a grid of both."""
     covariance, y = jnp.array([[9.0, 8.0], [8.0, 10.0]]), jnp.array([1.0, 1.0])

@@ -173,6 +173,7 @@ def test_preferences_by_features_are_those_by_the_matrix(case):
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_evidence_and_gradient_are_those_of_the_matrix():
     model, data, _ = GPRegression(NYSTROM, dist.HalfNormal(1.0), mean=dist.Normal(0.0, 1.0)).prepare(X, Y)
     density = jax.jit(jax.value_and_grad(lambda values: log_density(model.numpyro_model, (), data, values)[0]))
@@ -186,8 +187,7 @@ def test_evidence_and_gradient_are_those_of_the_matrix():
     np.testing.assert_allclose(slopes["noise_variance"], by_noise - 0.2, **TOLERANCE)
 
 
-@pytest.mark.nightly_variants("probit")
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(link):
     labels = jnp.asarray(Y > 1.5, float)
@@ -224,6 +224,7 @@ def test_laplace_marginal_by_features_draws_labels():
     np.testing.assert_allclose(square, square_by_matrix, atol=5 * np.sqrt(0.5 / 20000))
 
 
+@pytest.mark.slow
 def test_ridge_is_that_of_the_matrix():
     data = {"x": jnp.asarray(X), "y": jnp.asarray(Y)}
     machine = KernelRidge(NYSTROM, 0.01)
@@ -257,6 +258,7 @@ def test_logistic_regression_is_that_of_scikit_learn():
     np.testing.assert_allclose(ours(x), features @ peer.coef_[0], atol=1e-5)  # the tolerance of its L-BFGS
 
 
+@pytest.mark.slow
 def test_draws_have_the_law_of_the_features():
     likelihood = LIKELIHOODS["gaussian"]()
 

@@ -73,6 +73,7 @@ def oracle(link, matrix, y):
     return MEAN + root @ white, evidence
 
 
+@pytest.mark.slow_variants("logit-0.5")
 @pytest.mark.parametrize("variance", [0.5, 4.0, 100.0])
 @pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_mode_and_evidence_are_those_of_an_optimizer(problem, link, variance):

@@ -157,6 +157,7 @@ def slopes():
     return jax.tree.map(np.asarray, compiled())
 
 
+@pytest.mark.slow_variants("gaussian")
 @pytest.mark.parametrize("name", CASES)
 def test_log_density_is_that_of_scipy(name, found):
     _, y, density, _ = CASES[name]
@@ -196,6 +197,7 @@ def test_the_bound_is_below_the_marginal(name, found):
     assert (found[name]["expected"] <= found[name]["marginal"] + 1e-9).all()
 
 
+@pytest.mark.slow_variants("student_t")
 @pytest.mark.parametrize("name", DIFFERENTIATED)
 def test_gradients_are_finite_even_where_the_variance_is_zero(name, slopes):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes[name]))

@@ -86,6 +86,7 @@ def found():
     return jax.tree.map(np.asarray, compiled())
 
 
+@pytest.mark.slow_variants("softmax")
 @pytest.mark.parametrize("name", CASES)
 def test_log_density_is_that_of_scipy(name, found):
     _, y, density = CASES[name]

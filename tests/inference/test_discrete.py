@@ -89,6 +89,7 @@ def test_the_density_is_that_of_the_mixture():
         np.testing.assert_allclose(found, expected, rtol=1e-12)  # with the Jacobian of the share's bijection
 
 
+@pytest.mark.slow
 def test_draws_are_those_of_the_mixture_and_indicators_follow_bayes_rule(laplace_fit):
     draws = {name: np.asarray(value)[0] for name, value in laplace_fit.draws.items()}
     expected = kpp.Laplace(num_samples=400, progress=False).run(
@@ -106,6 +107,7 @@ def test_draws_are_those_of_the_mixture_and_indicators_follow_bayes_rule(laplace
     np.testing.assert_array_equal(draws["outliers"], draws["z"].sum(-1))
 
 
+@pytest.mark.slow
 def test_indicators_are_a_group_of_their_own(laplace_fit, tmp_path):
     groups = arviz_data.groups(laplace_fit.idata)
     assert groups["latent"]["z"].dims == ("chain", "draw", "instance")

@@ -50,6 +50,7 @@ def exact():
     return run(model, Y, num_steps=2, min_step=1.0, num_samples=20_000)
 
 
+@pytest.mark.slow
 def test_one_whole_step_gives_the_exact_law_under_gaussian_noise(exact):
     mean, covariance, found = exact
     precision = np.eye(9) + FEATURES.T @ FEATURES / NOISE
@@ -63,7 +64,7 @@ def test_one_whole_step_gives_the_exact_law_under_gaussian_noise(exact):
 
 # The law is optimal if its mean is the sum of features times slopes, and its precision follows from the curvatures.
 @pytest.mark.nightly_variants("probit")
-@pytest.mark.slow_variants("probit")
+@pytest.mark.slow_variants("probit", "logit")
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_law_fulfils_the_conditions_of_an_optimum(link, compilations):
     model = GeneralizedGP(KERNEL, BernoulliLikelihood(link=link), **INDUCING)
@@ -101,7 +102,7 @@ def test_laws_of_several_functions_fulfil_the_conditions_of_an_optimum():
         np.testing.assert_allclose(np.linalg.inv(covariance[latent]), expected, rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_other_sites_are_at_the_mode_of_the_bound():
     prior, noise = RBF(dist.LogNormal(0.0, 0.5).expand([2]), VARIANCE), dist.HalfNormal(1.0)
     model = GeneralizedGP(prior, GaussianLikelihood(noise_variance=noise), **INDUCING)

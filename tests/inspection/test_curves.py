@@ -67,6 +67,7 @@ def test_partial_dependence_of_a_gaussian_process_is_dense_algebra(name):
     assert_law(kpp.curve(posterior, TABLE, "dose", grid=GRID), *dense("partial", posterior))
 
 
+@pytest.mark.slow_variants("linear factor")
 @pytest.mark.parametrize("name", ["linear factor", "not a product"])
 def test_partial_dependence_obeys_the_laws_of_functionals(name):
     functional = PartialDependence(ROWS[:3], 0, GRID[:2])
@@ -108,6 +109,7 @@ PAIRS = [(a, b) for a in GRID[1:] for b in (-1.0, 0.5)]
 ROWS_OF_THREE = RNG.normal(size=(6, 3))
 
 
+@pytest.mark.slow
 def test_a_surface_of_two_features_is_dense_algebra():
     kernel = RBF(jnp.array([0.9, 1.4, 1.1]), 1.7)
     points = ROWS_OF_THREE[:5] + 0.3
@@ -253,6 +255,7 @@ def test_a_fit_has_curves_of_numbers_and_of_categories(fit, table):
             method()
 
 
+@pytest.mark.slow
 def test_probabilities_of_a_classifier_are_drawn_jointly():
     labels = np.where(ROWS[:, 0] > 0, "yes", "no")
     fit = GPClassification(RBF(1.0, 2.0)).fit(jax.random.key(0), TABLE, labels, inference=kpp.MAP())
@@ -322,6 +325,7 @@ def test_a_plot_shows_the_mean_the_interval_and_the_band():
     assert len(individual.get_lines()) == len(ROWS) + 2
 
 
+@pytest.mark.slow
 def test_gradients_of_a_fit_are_named_differences_of_its_function(fit, table):
     law, step = kpp.gradient(fit, table[:2], "age"), 1e-5
     assert law.names == ("age, point 0", "age, point 1")

@@ -118,6 +118,7 @@ def fit():
     return model.fit(KEY, x, y, inference=kpp.MAP(progress=False)), x, y
 
 
+@pytest.mark.slow
 def test_draws_have_the_law_of_the_posterior(fit):
     """1000 draws: a standard deviation has a relative standard error of 2 %, a mean one of 3 % of it."""
     fit, x, _ = fit
@@ -131,6 +132,7 @@ def test_draws_have_the_law_of_the_posterior(fit):
     assert (np.abs(values.mean(axis=0) - np.asarray(posterior.mean(points))) < 0.13 * spread).all()
 
 
+@pytest.mark.slow
 def test_a_fit_has_draws_of_the_function_and_of_the_rows(fit):
     fit, x, y = fit
     found = kpp.importance(fit, x, y, num_draws=40)

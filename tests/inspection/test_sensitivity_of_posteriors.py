@@ -54,7 +54,7 @@ def dense_law(process):
 
 
 @pytest.mark.nightly_variants("sum", "any sign")
-@pytest.mark.slow_variants("any sign")
+@pytest.mark.slow_variants("any sign", "rbf")
 @pytest.mark.parametrize("name", ["rbf", "sum", "any sign"])
 def test_the_posterior_mean_is_exact(name):
     r"""E f'Af = m'Am + tr(AC)."""
@@ -66,7 +66,7 @@ def test_the_posterior_mean_is_exact(name):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow_variants("sum", "any sign")
+@pytest.mark.slow_variants("sum", "any sign", "matern")
 @pytest.mark.parametrize("name", KERNELS)
 def test_draws_have_the_law_of_quadratic_forms(name):
     r"""Var f'Af = 2 tr(ACAC) + 4 m'ACAm; on 27 points the draws leave nothing out."""
@@ -105,6 +105,7 @@ def fit():
     return model.fit(jax.random.key(0), X, Y, inference=inference, num_prior_samples=0)
 
 
+@pytest.mark.slow
 def test_a_fit_has_all_of_its_uncertainty(fit):
     scores = kpp.sensitivity(fit, X, num_draws=50)
     assert scores.dataset.sizes == {"chain": 1, "draw": 60, "feature": 3}
@@ -131,6 +132,7 @@ def test_posterior_means_of_a_function_are_its_draws(fit):
     np.testing.assert_allclose(arrays(scores)[:, 29], arrays(one)[:, 0], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_indices_of_dependent_features_have_draws(fit):
     scores = kpp.sensitivity(fit, X, value_function="observational", num_draws=30)
     found = arrays(scores)

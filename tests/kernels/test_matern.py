@@ -31,6 +31,7 @@ def by_bessel_function(t, nu):
     return np.exp(np.log(2) * (1 - nu) - gammaln(nu) + nu * np.log(root) + np.log(kve(nu, root)) - root)
 
 
+@pytest.mark.slow_variants("0.05")
 @pytest.mark.parametrize("nu", [0.05, 0.3, 0.5, 0.99, 1.0, 1.3, 2.0, 4.7, 12.0])
 def test_values_and_slopes_in_nu_are_those_of_scipy(nu):
     t = DISTANCES**2
@@ -44,7 +45,7 @@ def test_values_and_slopes_in_nu_are_those_of_scipy(nu):
     np.testing.assert_allclose(found[:2], difference[:2], rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.slow_variants("1/2", "5/2")
+@pytest.mark.slow_variants("1/2", "5/2", "3/2")
 @pytest.mark.parametrize(("nu", "closed_form"), CLOSED_FORMS, ids=["1/2", "3/2", "5/2"])
 def test_values_and_derivatives_are_those_of_the_closed_forms(nu, closed_form, x):
     kernel = Matern(0.6, variance=1.3, nu=nu)
@@ -54,6 +55,7 @@ def test_values_and_derivatives_are_those_of_the_closed_forms(nu, closed_form, x
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_derivatives_in_nu_vanish_where_points_coincide():
     at_zero = lambda nu: matern(jnp.zeros(()), nu)  # noqa: E731
     first, second = jax.jit(lambda nu: (jax.grad(at_zero)(nu), jax.hessian(at_zero)(nu)))(1.3)

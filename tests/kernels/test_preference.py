@@ -63,6 +63,7 @@ def fourier_features(x):
     return np.sqrt(1.7 / 3) * np.concatenate([np.cos(phases), np.sin(phases)], axis=1)
 
 
+@pytest.mark.slow
 def test_reference_vectors():
     bags = np.split(VECTORS["in_bag_points"], np.cumsum(VECTORS["in_bag_sizes"])[:-1].astype(int))
     points, lengths = pad_bags(bags)

@@ -57,6 +57,7 @@ def test_a_whitener_of_a_singular_matrix_drops_what_depends_on_the_pivots(name):
         np.testing.assert_allclose(inverse, np.linalg.inv(np.linalg.cholesky(matrix)), rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_without_the_repeated_rows():
     rows = np.array([0, 1, 2, 1, 0, 2, 2, 1, 0])
     small = jnp.asarray(MATRIX[:3, :3])

@@ -87,8 +87,7 @@ def test_products_with_the_table_are_sums_over_pairs(width):
     np.testing.assert_allclose(entries, (2 * values @ values.T)[PAIRS[:, 0], PAIRS[:, 1]], atol=1e-13)
 
 
-@pytest.mark.nightly_variants("kernel")
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "context_kernel", [RBF(1.1), pytest.param(Linear() + 0.5, marks=pytest.mark.slow)], ids=["kernel", "features"]
 )

@@ -109,6 +109,7 @@ def test_every_check_has_a_planted_violation():
     assert set(PLANTED) == set(CHECKS)
 
 
+@pytest.mark.slow
 def test_honest_embedding_passes():
     check_embedding(Honest(), jnp.asarray(QUERY))
 

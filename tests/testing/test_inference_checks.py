@@ -132,6 +132,7 @@ def test_every_check_has_a_planted_violation():
     assert set(PLANTED) == set(CHECKS)
 
 
+@pytest.mark.slow
 def test_honest_inference_passes():
     check_inference(Exact(), model, DATA)
 

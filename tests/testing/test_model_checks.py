@@ -176,6 +176,7 @@ def test_every_check_has_a_planted_violation():
     assert set(PLANTED) == set(CHECKS)
 
 
+@pytest.mark.slow
 def test_honest_model_passes():
     check_model(Honest(), X, Y)
 

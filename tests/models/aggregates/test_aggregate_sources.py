@@ -88,6 +88,7 @@ def both(joint):
     return evaluate(model, data, jnp.asarray(joint.x), places)
 
 
+@pytest.mark.slow
 def test_two_sources_are_one_joint_gaussian(joint, both, tolerance):
     expected = joint.posterior([0, 1])
     np.testing.assert_allclose(both["mean"], expected["mean"], **tolerance())

@@ -53,6 +53,7 @@ def found(model, bags, vectors, x):
     return evaluate(model, data, jnp.asarray(x))
 
 
+@pytest.mark.slow_variants("")
 @pytest.mark.parametrize("suffix", ["", pytest.param("_hr", marks=pytest.mark.slow)])
 def test_exact_posterior_is_that_of_the_vectors(vectors, suffix):
     noise = float(vectors["in_hr2"]) if suffix else 0.0
@@ -66,6 +67,7 @@ def test_exact_posterior_is_that_of_the_vectors(vectors, suffix):
     np.testing.assert_allclose(values["noise_variance"], noise)
 
 
+@pytest.mark.slow_variants("_hr")
 @pytest.mark.parametrize("suffix", [pytest.param("", marks=pytest.mark.slow), "_hr"])
 def test_variational_posterior_is_that_of_the_vectors(vectors, suffix):
     noise = float(vectors["in_hr2"]) if suffix else 0.0

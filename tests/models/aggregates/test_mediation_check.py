@@ -22,6 +22,7 @@ PLACES, TARGETS = RNG.uniform(-1.0, 1.0, size=(9, 2)), RNG.normal(size=9)
 LAMBDA = 0.02
 
 
+@pytest.mark.slow_variants("exact")
 @pytest.mark.parametrize("estimator", ["exact", "shrinkage"])
 def test_operator_errors_are_prior_variances_of_what_other_bags_do_not_predict(estimator):
     found = eqx.filter_jit(operator_errors)(RBF(0.6, 1.3), RBF(0.5), BAGS, LAMBDA, estimator=estimator)
@@ -54,6 +55,7 @@ def least_share(covariates, outputs):
     return min(shares)
 
 
+@pytest.mark.slow
 def test_shares_are_those_of_kernel_ridge_regressions_with_one_row_left_out():
     # With a linear kernel the mean embedding of a bag is its centroid.
     check = check_mediation(BAGS, PLACES, TARGETS, Linear())
@@ -61,6 +63,7 @@ def test_shares_are_those_of_kernel_ridge_regressions_with_one_row_left_out():
     np.testing.assert_allclose(check.regression, least_share(PLACES, TARGETS[:, None]), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_kernels_of_ones_own_are_candidates_by_name():
     named = kpp.Bags(BAGS.points, BAGS.index, BAGS.sizes, BAGS.covariates, ("u", "v"), ("a", "b"))
     kernel, candidates = RBF(0.6).on(("u",)), [RBF(0.5).on(("b",)), RBF(2.0)]

@@ -282,6 +282,7 @@ def test_constraint_holds_on_a_finite_population(projection):
     assert means == pytest.approx([y.mean()] * 3, abs=1e-10)
 
 
+@pytest.mark.slow_variants("P_general", "P_product")
 @pytest.mark.parametrize("name", ["P_product", "P_general"])
 def test_least_gain_is_that_of_targets_that_are_noise(name):
     """The gain is the mean square of what the projection removes; for noise it is a sum over unit targets."""

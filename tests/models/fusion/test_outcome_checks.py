@@ -69,6 +69,7 @@ def test_factors_that_do_not_fit_are_refused(kernel, factors, message):
         model.select_lengthscale(jax.random.key(0), DATA, targets(1.0), mediators=PLACES, factors=factors)
 
 
+@pytest.mark.slow
 def test_normality_is_tested_on_residuals_of_refits():
     rng = np.random.default_rng(2)
     x, z = rng.normal(size=(22, 1)), rng.normal(size=(22, 2))

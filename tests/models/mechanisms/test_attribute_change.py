@@ -45,6 +45,7 @@ def within(found, expected):
         assert abs(draws.mean() - value) < 4 * draws.std() / len(draws) ** 0.5 + 1e-12
 
 
+@pytest.mark.slow
 def test_a_linear_model_with_a_hidden_cause_changes_as_its_moments_do():
     """E[Y^2] by the covariance of a linear system; x and y share a hidden cause, so they are one player."""
     graph = CausalDAG([("w", "x"), ("x", "m"), ("m", "y"), ("y", "z")], bidirected=[("x", "y")])
@@ -109,6 +110,7 @@ def test_labels_change_as_their_probabilities_do():
     within(found, shapley(["x", "y"], mean))
 
 
+@pytest.mark.slow
 def test_a_gaussian_process_changes_with_its_table():
     """The mean of a posterior mean over a normal law of x has a closed form; the tables differ in length."""
     noise = GaussianLikelihood(noise_variance=0.2)

@@ -82,6 +82,7 @@ def test_labels_and_counts_keep_their_quantile(likelihood):
     np.testing.assert_array_equal(same, np.broadcast_to(units["y"], same.shape))
 
 
+@pytest.mark.slow
 def test_a_hidden_cause_of_a_label_has_its_posterior_given_the_unit():
     """Against quadrature over the hidden cause; 256 candidates err by less than a Monte Carlo standard error."""
     graph = CausalDAG([("x", "y")], bidirected=[("x", "y")])
@@ -100,6 +101,7 @@ def test_a_hidden_cause_of_a_label_has_its_posterior_given_the_unit():
     within(found, (density * kept).sum(0) / density.sum(0))
 
 
+@pytest.mark.slow
 def test_a_gaussian_process_moves_by_the_difference_of_one_function():
     """Moments of y' - y against the conditional law of g(x') - g(x), for two units jointly."""
     rng = np.random.default_rng(2)

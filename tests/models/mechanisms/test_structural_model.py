@@ -107,6 +107,7 @@ def test_the_posterior_of_linear_mechanisms_is_bayesian_linear_regression():
     np.testing.assert_allclose(-curvature, precision, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_mode_under_flat_priors_is_least_squares_at_each_node():
     """Priors of scale 1e4 change coefficients of order 1 by 1e-9; the optimizer stops when gradients are small."""
     flat = LinearMechanism(dist.Normal(0.0, 1e4), dist.Normal(0.0, 1e4), GaussianLikelihood(noise_variance=1.0))
@@ -143,6 +144,7 @@ def test_the_effect_in_a_linear_model_is_the_sum_of_path_products(graph):
         np.testing.assert_allclose(high[node] - low[node], expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_draws_under_an_intervention_are_those_of_numpyros_handlers():
     model = StructuralModel(TRIANGLE)
     table = table_of(TRIANGLE, 6)
@@ -184,6 +186,7 @@ def test_hidden_common_causes_give_the_covariance_of_their_loadings():
     assert abs(float(under_do["y"].mean()) - 1.0) < 4 * ((1.44 + 0.5) / 40_000) ** 0.5
 
 
+@pytest.mark.slow_variants("counts")
 @pytest.mark.parametrize(
     ("likelihood", "values", "log_prob"),
     [

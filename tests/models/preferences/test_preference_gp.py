@@ -123,6 +123,7 @@ def test_the_registry_knows_the_models():
     assert known["PreferenceGP"] is PreferenceGP
 
 
+@pytest.mark.slow
 def test_reference_vectors(vectors):
     """Mode, coefficients, curvature and evidence of an independent program; labels -1 and 1."""
     pairs = np.stack([vectors["in_U"], vectors["in_Up"]], axis=1)
@@ -330,6 +331,7 @@ def test_inducing_pairs_have_the_categories_of_known_pairs_and_contexts():
     assert np.isin(np.asarray(chosen)[..., 1] % 10, range(4)).all()
 
 
+@pytest.mark.slow
 def test_inducing_pairs_at_all_pairs_are_the_whole_model(played):
     """Then nothing is integrated out, but for the nugget of 1e-10 that latent values are factorized with."""
     matches = matches_of(played)

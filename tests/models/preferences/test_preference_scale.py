@@ -91,6 +91,7 @@ def dense_logistic(gram, total, y=Y):
     return alpha
 
 
+@pytest.mark.slow
 def test_ridge_is_the_dense_fit_to_single_matches(compare):
     alpha = dense_ridge(compare(POINTS, POINTS), 40 * 0.01)
     found = fitted(PreferenceRidge(BOTH, 0.01, preconditioner_rank=3), MATCHES)

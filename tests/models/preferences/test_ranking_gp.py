@@ -165,6 +165,7 @@ def test_the_law_of_matches_as_rankings_of_two_is_logistic(matches):
     assert abs(found + ways - exact) < 1e-12  # rounding
 
 
+@pytest.mark.slow
 def test_with_contexts_the_posterior_is_that_of_all_items_in_all_contexts(judged, dense):
     mean, covariance = dense
     everywhere = (np.repeat(ITEMS, 3, axis=0), np.tile(np.arange(3.0), 6)[:, None])

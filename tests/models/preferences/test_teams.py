@@ -161,6 +161,7 @@ def test_teams_are_refused_where_they_have_no_place(use, error, message):
         use()
 
 
+@pytest.mark.slow
 def test_pref_shap_refuses_teams_by_name(team_fit):
     explainer = PrefShap(PreferentialItems(MEMBERS, conditional="interventional"))
     with pytest.raises(ValueError, match="pref-shap, got teams"):
@@ -177,6 +178,7 @@ VOTES = pd.DataFrame(
 )
 
 
+@pytest.mark.slow
 def test_a_crowd_has_the_kronecker_kernel_and_predicts_for_new_users():
     """The mode with the Kronecker product of NumPy; the new user is between two known ones."""
     votes = Matches.from_tables(ITEMS, VOTES, users=CROWD)
@@ -224,6 +226,7 @@ def test_one_table_holds_the_features_of_winners_and_losers():
     assert strength == {(20.0, 0.0): 2.0, (25.0, 0.0): -2.0, (30.0, 1.0): 0.0}
 
 
+@pytest.mark.slow
 def test_one_table_holds_the_names_of_winners_and_losers():
     table = pd.DataFrame({"won": ["b", "c"], "lost": ["a", "b"]})
     matches = Matches.from_table(table, winner="won", loser="lost")

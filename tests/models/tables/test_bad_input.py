@@ -98,7 +98,7 @@ def test_labels_may_be_any_two_values(name, case):
 
 
 @pytest.mark.nightly_variants("KernelLogistic")
-@pytest.mark.slow_variants("KernelLogistic")
+@pytest.mark.slow_variants("KernelLogistic", "GPClassification")
 @pytest.mark.parametrize("name", ["GPClassification", "KernelLogistic"])
 def test_a_fit_knows_its_classes(name, tmp_path):
     labels = np.where(Y == 1, "yes", "no")

@@ -40,7 +40,7 @@ def posterior_of(kernel, x=X, noise=0.1):
 
 
 @pytest.mark.nightly_variants("stationary times finite", "a kernel per feature")
-@pytest.mark.slow_variants(*list(KERNELS)[1:])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_mean_and_covariance_over_the_draws_are_those_of_the_posterior(name):
     # Over the keys both moments are exact for any number of frequencies, so only the number of draws matters: five
@@ -76,6 +76,7 @@ def test_a_drawn_function_can_be_compiled_and_differentiated_and_keeps_values_wi
     np.testing.assert_allclose(compiled(function, point), function(point[None])[0], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_fit_draws_its_hyperparameters_too():
     model = GPRegression(RBF(dist.LogNormal(0.0, 1.0)), 0.01)
     model, data, schema = model.prepare(X, Y)

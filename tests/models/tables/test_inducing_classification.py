@@ -85,6 +85,7 @@ def test_posterior_and_scores_are_those_given_the_values():
     np.testing.assert_allclose(again.mean(0), chances, atol=5 * 0.5 / np.sqrt(20000))  # five standard errors
 
 
+@pytest.mark.slow
 def test_with_all_rows_as_inducing_points_it_is_the_sampled_model():
     """Then nothing is integrated out, but for the nugget of 1e-10 that latent values are factorized with."""
     white = jnp.asarray(RNG.normal(size=40))

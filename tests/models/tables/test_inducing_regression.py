@@ -64,7 +64,7 @@ def predictions(variances, x=X, y=Y, new=NEW):
 CASES = {"one variance": (None, np.full(30, NOISE)), "a variance for each row": (ROWS, NOISE + ROWS)}
 
 
-@pytest.mark.slow_variants("a variance for each row")
+@pytest.mark.slow_variants("a variance for each row", "one variance")
 @pytest.mark.parametrize("case", CASES)
 def test_bound_and_predictions_are_the_published_ones(case):
     rows, variances = CASES[case]
@@ -77,6 +77,7 @@ def test_bound_and_predictions_are_the_published_ones(case):
     np.testing.assert_allclose(found["latent_variance"].squeeze(), np.diag(covariance), **TOLERANCE)
 
 
+@pytest.mark.slow_variants("a variance for each row", "one variance")
 @pytest.mark.parametrize("case", CASES)
 def test_leave_one_out_is_a_fit_to_the_other_rows(case):
     rows, variances = CASES[case]

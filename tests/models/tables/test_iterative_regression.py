@@ -160,6 +160,7 @@ def test_with_all_rows_as_landmarks_the_density_and_its_derivatives_are_those_of
     jax.tree.map(lambda ours, exact: np.testing.assert_allclose(ours, exact, **TOLERANCE), found, expected)
 
 
+@pytest.mark.slow
 def test_a_model_and_its_fit_can_be_saved(tmp_path):
     for model in (both(**PRIORS)[1], both()[1]):
         copy = from_spec(to_spec(model), "models")

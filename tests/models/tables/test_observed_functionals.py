@@ -53,6 +53,7 @@ def fit():
     return fit_of(OBSERVED)
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_a_joint_gaussian(fit):
     """1e-10: both condition 14 numbers, in another order."""
     mean, covariance = oracle()[0]([(x, None) for x in NEW], np.eye(4))
@@ -79,6 +80,7 @@ def test_laws_of_functionals_are_those_of_a_joint_gaussian(fit):
     np.testing.assert_allclose(found.covariance.squeeze(), covariance, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_evidence_and_leave_one_out_are_those_of_a_joint_gaussian(fit):
     found = log_density(fit.model.numpyro_model, (), fit.data, {})[0]
     np.testing.assert_allclose(found, oracle()[1], rtol=1e-12)
@@ -89,6 +91,7 @@ def test_evidence_and_leave_one_out_are_those_of_a_joint_gaussian(fit):
         np.testing.assert_allclose(density, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_observed_derivatives_are_those_of_the_mean_and_totals_are_kept(fit):
     """Without noise the differences of the posterior mean are the observed derivatives, to the error of differences."""
     slopes = np.array([1.0, -2.0, 0.5])
@@ -147,6 +150,7 @@ class Doubled(AbstractFunctional):
         return 2 * function(self.point[None])
 
 
+@pytest.mark.slow
 def test_other_functionals_and_means_and_kernels():
     """A functional without `adjoint` gives predictions and no function; means and kernels of finite rank are taken."""
     found = fit_of((Observed(Doubled(jnp.asarray(Z[0])), [1.0]),))
@@ -172,6 +176,7 @@ def test_observed_expectations_are_kept_and_their_fit_is_a_function():
     np.testing.assert_allclose(found.of(expectations).mean.squeeze(), [1.0, -1.0], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_sections_of_derivatives_are_the_representer():
     functional = Combination((RNG.normal(size=(3, 6)) @ Gradient(Z), Values(Z)))
     coefficients = jnp.asarray(RNG.normal(size=(functional.num_values, 2)))

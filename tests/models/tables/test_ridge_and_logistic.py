@@ -85,6 +85,7 @@ def test_leave_one_out_of_logistic_is_close_to_refits(logistic, classification_d
     np.testing.assert_allclose(found, np.where(y == 1, chance, 1 - chance), atol=0.0066)
 
 
+@pytest.mark.slow_variants("logistic")
 @pytest.mark.parametrize("name", [pytest.param("ridge", marks=pytest.mark.slow), "logistic"])
 def test_a_fit_in_closed_form_is_one_chain_of_one_draw(name, request):
     fit = request.getfixturevalue(name)
@@ -165,6 +166,7 @@ def test_every_select_takes_the_data_in_the_order_of_fit_and_the_grid_by_name():
         assert "grid" in {entry.name for entry in parameters if entry.kind is entry.KEYWORD_ONLY}, name
 
 
+@pytest.mark.slow
 def test_residuals_that_are_all_zero_have_a_finite_density(regression_data):
     x, y = regression_data
     fit = KernelRidge(RBF(1.2), REGULARIZATION).fit(jax.random.key(0), x, np.zeros(len(y)), num_prior_samples=0)

@@ -56,6 +56,7 @@ def test_moments_are_those_of_central_differences(name):
     np.testing.assert_allclose(law.variance[:, 0], np.diag(loads @ covariance @ loads.T), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_draws_of_a_latent_mean_have_the_exact_law():
     """40,000 draws: the mean has a standard error of 0.005 sd, and the sd one of 0.35 %."""
     weights = jnp.broadcast_to(jnp.asarray(WEIGHTS[0]), (1, 40, 1000, 7))

@@ -67,6 +67,7 @@ def test_effects_of_rows_have_the_joint_law_of_the_posterior(effect):
     np.testing.assert_allclose(np.cov(draws.T), covariance, atol=4 * 0.032 * covariance.max())
 
 
+@pytest.mark.slow
 def test_the_contrast_as_a_function_has_the_law_of_the_posterior_at_new_rows(effect):
     """400 draws: means have standard errors of 5 % of the largest sd, and covariances of 7 % of its square."""
     function, rows = effect.contrast_function(KEY, 1.0, 0.0, num_draws=400)
@@ -80,6 +81,7 @@ def test_the_contrast_as_a_function_has_the_law_of_the_posterior_at_new_rows(eff
     np.testing.assert_array_equal(again[0], draws)
 
 
+@pytest.mark.slow
 def test_an_explanation_of_a_contrast_sums_to_it(effect):
     # With one covariate its Shapley value is the whole difference from the mean of the background.
     rows = TABLE[["z"]].iloc[:3]
@@ -89,8 +91,7 @@ def test_an_explanation_of_a_contrast_sums_to_it(effect):
     np.testing.assert_allclose(explanation.values[..., 0], expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.slow
-@pytest.mark.nightly_variants("True")
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_label", [False, True])
 def test_the_contrast_as_a_function_is_that_of_the_rows(is_label):
     """Both have the same means, with standard errors of their sd divided by the root of 250 (see the draws below)."""
@@ -133,7 +134,7 @@ def test_shifts_and_units_of_the_outcome_hold_for_rows_too(effect):
     np.testing.assert_allclose(moved, np.broadcast_to(of_mean.to_numpy()[..., None], moved.shape), atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_effects_of_labels_are_differences_of_probabilities():
     """The mean probability of a row has a closed form; 2000 draws have standard errors of .5 / sqrt(2000) at most."""
     table = TABLE.assign(y=(TABLE["y"] > 0.5).astype(float))

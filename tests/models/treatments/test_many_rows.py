@@ -30,6 +30,7 @@ def simulate(num_rows: int) -> pd.DataFrame:
     return pd.DataFrame({"z": z, "t": t, "y": 2 * t + np.sin(z) + 0.5 * rng.normal(size=num_rows)})
 
 
+@pytest.mark.slow
 def test_the_law_is_that_of_the_covariance_matrix_of_all_rows():
     """By NumPy from one RBF. Of equal weights the law is exact; of others all but what the inducing points leave out.
 

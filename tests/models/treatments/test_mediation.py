@@ -115,6 +115,7 @@ def table_of(names):
     return pd.DataFrame(np.random.default_rng(0).normal(size=(20, len(names))), columns=list(names))
 
 
+@pytest.mark.slow
 def test_linear_effects_are_products_of_coefficients(few_draws):
     """a = 2 t, b = -t + 3 a, y = t/2 + a/4 - b, each with noise, which differences do not depend on."""
     question, noise = read(TWO, ["a", "b"]), GaussianLikelihood(noise_variance=0.5)

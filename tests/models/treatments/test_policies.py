@@ -59,6 +59,7 @@ def averages(*settings):
     return every @ np.linalg.solve(gram, TABLE["y"]), prior - every @ np.linalg.solve(gram, every.T)
 
 
+@pytest.mark.slow
 def test_policies_have_the_law_of_averages_of_the_posterior(fit):
     """2000 draws: means have standard errors of 2.2 % of the largest sd, and covariances of 3.2 % of its square.
 
@@ -236,6 +237,7 @@ JOINT = CausalDAG([("z", "t"), ("z", "y"), ("t", "y"), ("z", "s"), ("t", "s"), (
 BOTH = {"treatment": ("t", "s"), "outcome": "y"}
 
 
+@pytest.mark.slow
 def test_several_treatments_are_set_together():
     """Against dense matrices, and the effective rows against weights that are products of two regressions."""
     s = (RNG.uniform(size=40) < 1 / (1 + np.exp(-Z - T))).astype(float)

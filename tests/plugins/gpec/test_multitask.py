@@ -48,6 +48,7 @@ def dense(x, values, noise, new):
     return np.array(means), np.array(covariances), matrix
 
 
+@pytest.mark.slow
 def test_the_law_is_that_of_the_dense_kronecker_solve(data):
     x, values, noise, new = data
     process = condition(RBF(1.0), x, values, noise, VARIANCE, CORRELATIONS)

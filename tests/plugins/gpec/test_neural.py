@@ -157,6 +157,7 @@ def test_convolutions_read_digits_as_well_as_a_fully_connected_network():
     np.testing.assert_allclose(model.function_(x[test]), model.predict_proba(x[test]), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_images_must_have_the_shape_that_is_said():
     x, y = np.random.default_rng(0).uniform(size=(6, 12)), np.arange(6) % 2
     options = {"channels": (2,), "hidden": (), "num_epochs": 1, "progress": False, "random_state": 0}

@@ -87,8 +87,7 @@ def test_a_search_is_logged_and_can_be_repeated():
     assert found.matches.num_pairs == 465 and found.best == POINTS[found.duels["incumbent"].iloc[-1]]
 
 
-@pytest.mark.nightly_variants("thompson")
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("acquisition", ["thompson", "expected-best"])
 def test_regret_falls_below_that_of_random_duels(acquisition, random_regrets):
     found = regrets(acquisition, len(random_regrets))

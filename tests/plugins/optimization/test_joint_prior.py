@@ -63,7 +63,7 @@ def test_without_discrepancy_it_is_the_mode_given_all_data(fit):
     np.testing.assert_allclose(belief.standard_deviation**2, predicted["latent_variance"].values[0, 0], atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_mode_is_that_of_the_dense_joint_density(fit):
     """By SciPy's simplex, which uses no gradient and stops at 1e-6 in the logarithms."""
     x, y = other_data()

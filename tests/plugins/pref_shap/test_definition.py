@@ -104,6 +104,7 @@ def test_sixteen_features():
     assert float(explanation.additivity_error().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_utility_is_explained_as_by_rkhs_shap(problem, matches, duel):
     function = kpp.RKHSFunction(Preferential(RBF(problem["in_ls"])), matches, problem["in_alpha"])
     utility = as_utility(function)

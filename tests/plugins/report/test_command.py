@@ -20,6 +20,7 @@ def saved(make_explanation, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_the_report_lies_beside_the_explanation(kpp_report, saved, read_page):
     result = kpp_report(saved)
     output = saved.with_suffix(".html")
@@ -42,6 +43,7 @@ def test_every_kind_of_explanation_has_a_report(kpp_report, make_explanation, tm
     assert ("its 90% interval" in (tmp_path / "e.html").read_text(encoding="utf-8")) == bool(options)
 
 
+@pytest.mark.slow
 def test_a_zarr_store_has_a_report(kpp_report, make_explanation, tmp_path):
     pytest.importorskip("zarr")
     pytest.importorskip("dask")

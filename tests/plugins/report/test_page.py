@@ -150,6 +150,7 @@ def test_the_rows_of_a_label_have_its_probability(make_explanation, read_page):
     assert "probability 0." not in words and "log-odds of dear" in words
 
 
+@pytest.mark.slow
 def test_a_cut_table_says_so(make_explanation, read_page):
     page = read_page(render_explanation(make_explanation(201, names=tuple(f"f{j}" for j in range(17)))))
     words = page.find("main")[0][1]

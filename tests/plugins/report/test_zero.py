@@ -21,6 +21,7 @@ def linear(effects, spread, num_rows=8, num_draws=400, **attrs):
     return kpp.Explanation.create(values, 0.0, values.sum(-1), x, feature_names=names, draws=True, attrs=attrs)
 
 
+@pytest.mark.slow
 def test_the_report_names_the_features_whose_interval_reaches_zero(read_page):
     explanation = linear(np.array([2.0, 0.0]), 0.2)
     strong, weak = importance(explanation)

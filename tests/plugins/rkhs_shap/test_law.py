@@ -62,6 +62,7 @@ def in_rows(covariance):
     return np.moveaxis(np.asarray(covariance), 1, 2).reshape(size, size)
 
 
+@pytest.mark.slow_variants("interventional")
 @pytest.mark.parametrize(
     "game",
     [Interventional(BACKGROUND[:10]), pytest.param(Observational(BACKGROUND[:10], 0.01), marks=pytest.mark.slow)],

@@ -45,6 +45,7 @@ def game(function):
     return Interventional(function.points[:5])
 
 
+@pytest.mark.slow
 def test_groups_are_the_features_of_the_explanation(function, game, x):
     table = pd.DataFrame(x, columns=["age", "bmi", "bp", "dose"])
     explainer = RKHSShap(game, groups={"body": ["bmi", "bp"]})

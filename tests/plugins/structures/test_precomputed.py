@@ -25,6 +25,7 @@ def test_values_are_entries_of_the_matrix():
     assert float(kernel.evaluate(rows[0], others[0])) == 1.3 * GRAM[3, 5]
 
 
+@pytest.mark.slow
 def test_a_gaussian_process_predicts_rows_that_it_was_not_fitted_to(tmp_path):
     y, numbers = np.sin(COUNTS[:, 0]), np.arange(20)[:, None]
     fit = GPRegression(Precomputed(GRAM, 2.0), 0.01).fit(jax.random.key(0), numbers[:14], y[:14], num_prior_samples=0)
@@ -39,6 +40,7 @@ def test_a_gaussian_process_predicts_rows_that_it_was_not_fitted_to(tmp_path):
         fit.predict([[20]])
 
 
+@pytest.mark.slow
 def test_a_structure_is_one_player_beside_the_other_columns():
     x = np.column_stack([np.arange(20), RNG.normal(size=20)])
     kernel = Precomputed(GRAM).on(0) * RBF(1.5).on(1) + Precomputed(GRAM, 0.5).on(0)

@@ -111,7 +111,7 @@ def test_bad_arguments(arguments, message):
         SAASLengthscales(*arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_relevant_features_of_twenty_are_found_better_than_with_independent_priors():
     rng = np.random.default_rng(0)
     x = rng.uniform(size=(240, 20))

@@ -21,6 +21,7 @@ class Walk(AbstractInference):
         raise NotImplementedError
 
 
+@pytest.mark.slow_variants("Walk")
 @pytest.mark.nightly_variants("MCMC")
 @pytest.mark.parametrize("cls", [kpp.MCMC, Walk])
 def test_chains_of_any_sampler_are_judged(cls, finished, tmp_path, register, monkeypatch):

@@ -82,6 +82,7 @@ def again(stopped, tmp_path):
     return shutil.copytree(stopped[0], tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_lines_say_which_stage_runs_and_how_long_each_took(stopped):
     whole = stopped[2]
     lines = [line.split() for line in whole.stderr.splitlines() if line.startswith("kpp: [")]

@@ -39,6 +39,7 @@ def fit(finished):
     return kpp.Fit.load(finished.folder / "fit.nc")
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_standardized_fit_in_the_units_of_the_table(finished, fit):
     new, price = new_rooms(), finished.frame["price & tax"]
     known = fit.predict(standardized(new, finished.frame))
@@ -143,6 +144,7 @@ def test_a_folder_without_a_fit_is_refused(tmp_path):
         load_fit(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_explains_new_rows_in_the_units_of_the_table(finished, fit, tmp_path):
     pytest.importorskip("dask.dataframe")
     new = new_rooms()

@@ -106,6 +106,7 @@ def test_a_model_without_a_law_of_its_function_is_refused(folder, tmp_path):
         run_study(config, tmp_path / "results", progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the effect at the treatments")  # the least and the largest dose
 def test_the_effect_is_that_of_causal_effect(folder, tmp_path):
     """`kpp_models.causal_effect` averages the same fit over the same rows, with 1000 draws: 4 standard errors.
@@ -135,7 +136,7 @@ def test_the_effect_is_that_of_causal_effect(folder, tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_effect_on_a_label_is_a_probability(folder, tmp_path):
     table = pd.read_csv(folder / "patients.csv")
     high = np.where(table["rate"] > table["rate"].median(), "high", "low")
@@ -148,7 +149,7 @@ def test_the_effect_on_a_label_is_a_probability(folder, tmp_path):
     assert "the mean of rate = low if dose were set" in (results / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_levels_are_compared_with_the_first(folder, tmp_path):
     graph = "digraph { age -> arm; age -> rate; arm -> rate }"
     kernel = 'name = "RBF"\nlengthscale = 2.0\n'

@@ -37,6 +37,7 @@ def of_xarray(frame):
     yield "DataArray", xr.DataArray(frame.to_numpy(), dims=("row", "column"), coords={"column": names})
 
 
+@pytest.mark.slow
 def test_xarray_objects_keep_their_names(table, ridge):
     frame, y = table
     for kind, x in of_xarray(frame):
