@@ -118,7 +118,6 @@ def fit():
     return model.fit(KEY, x, y, inference=kpp.MAP(progress=False)), x, y
 
 
-@pytest.mark.slow
 def test_draws_have_the_law_of_the_posterior(fit):
     """1000 draws: a standard deviation has a relative standard error of 2 %, a mean one of 3 % of it."""
     fit, x, _ = fit

@@ -50,7 +50,6 @@ def test_of_a_mean_they_are_the_integral_along_the_path(kernel):
     assert found.attrs["completeness_gap"] < 1e-5
 
 
-@pytest.mark.slow
 def test_draws_are_complete_and_have_the_law_of_the_functional():
     posterior = posterior_of(RBF(jnp.array([0.6, 1.4, 0.9])))
     found = explain(posterior, X[:1])
