@@ -12,20 +12,8 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array
 
 import kpp
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    Constant,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Polynomial,
-    Product,
-    RationalQuadratic,
-    Sum,
-)
+from kpp import kernels
+from kpp.kernels import AbstractKernel
 from kpp.typing import RngKey
 from kpp_converters.rules import class_name, find_rule
 
@@ -132,17 +120,17 @@ def _stationary(cls: Callable[..., AbstractKernel]) -> Callable[[Any, int], Abst
 
 def _rational_quadratic(kernel: Any, num_features: int) -> AbstractKernel:
     lengthscale, variance = value(kernel.lengthscale), value(kernel.variance)
-    return RationalQuadratic(lengthscale=lengthscale, variance=variance, alpha=value(kernel.alpha))
+    return kernels.RationalQuadratic(lengthscale=lengthscale, variance=variance, alpha=value(kernel.alpha))
 
 
 def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
     lengthscale, variance = 2.0 * value(kernel.lengthscale), value(kernel.variance)
-    return Periodic(lengthscale=lengthscale, variance=variance, period=value(kernel.period))
+    return kernels.Periodic(lengthscale=lengthscale, variance=variance, period=value(kernel.period))
 
 
 def _polynomial(kernel: Any, num_features: int) -> AbstractKernel:
     lengthscale = 1.0 / np.sqrt(value(kernel.variance))
-    return Polynomial(degree=int(kernel.degree), lengthscale=lengthscale, offset=value(kernel.shift))
+    return kernels.Polynomial(degree=int(kernel.degree), lengthscale=lengthscale, offset=value(kernel.shift))
 
 
 def _parts(kernel: Any, num_features: int) -> tuple[AbstractKernel, ...]:
@@ -150,15 +138,15 @@ def _parts(kernel: Any, num_features: int) -> tuple[AbstractKernel, ...]:
 
 
 _RULES: dict[str, Callable[[Any, int], AbstractKernel]] = {
-    "gpjax.Constant": lambda kernel, d: Constant(value(kernel.constant)),
-    "gpjax.Linear": lambda kernel, d: Linear(variance=np.full(d, value(kernel.variance))),
-    "gpjax.Matern12": _stationary(Matern12),
-    "gpjax.Matern32": _stationary(Matern32),
-    "gpjax.Matern52": _stationary(Matern52),
+    "gpjax.Constant": lambda kernel, d: kernels.Constant(value(kernel.constant)),
+    "gpjax.Linear": lambda kernel, d: kernels.Linear(variance=np.full(d, value(kernel.variance))),
+    "gpjax.Matern12": _stationary(kernels.Matern12),
+    "gpjax.Matern32": _stationary(kernels.Matern32),
+    "gpjax.Matern52": _stationary(kernels.Matern52),
     "gpjax.Periodic": _periodic,
     "gpjax.Polynomial": _polynomial,
-    "gpjax.ProductKernel": lambda kernel, d: Product(_parts(kernel, d)),
-    "gpjax.RBF": _stationary(RBF),
+    "gpjax.ProductKernel": lambda kernel, d: kernels.Product(_parts(kernel, d)),
+    "gpjax.RBF": _stationary(kernels.RBF),
     "gpjax.RationalQuadratic": _rational_quadratic,
-    "gpjax.SumKernel": lambda kernel, d: Sum(_parts(kernel, d)),
+    "gpjax.SumKernel": lambda kernel, d: kernels.Sum(_parts(kernel, d)),
 }

@@ -11,24 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 import kpp
+from kpp import kernels
 from kpp.foundation.validation import finite_arrays
 from kpp.gp import GaussianLikelihood, condition
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    Categorical,
-    Constant,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Polynomial,
-    Product,
-    RationalQuadratic,
-    Scaled,
-    Sum,
-)
+from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, RngKey
 from kpp_converters.rules import find_rule
 
@@ -53,13 +39,14 @@ class GPyTorchConverter(kpp.AbstractConverter):
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPyTorchConverter, Any, Any, Any, Any]]:
         """Yield a model with a constant mean and a sum of kernels, with one noise variance."""
+        import gpytorch
         import torch
-        from gpytorch import kernels, likelihoods
 
         points, targets, x = example_data(rng_key)
-        kernel = kernels.ScaleKernel(kernels.RBFKernel(ard_num_dims=3)) + kernels.MaternKernel(1.5, active_dims=(2,))
+        kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=3))
+        kernel += gpytorch.kernels.MaternKernel(1.5, active_dims=(2,))
         kernel.kernels[0].base_kernel.lengthscale = torch.tensor([[0.7, 1.3, 2.0]])
-        model = _model_of(points, targets, kernel.double(), likelihoods.GaussianLikelihood().double())
+        model = _model_of(points, targets, kernel.double(), gpytorch.likelihoods.GaussianLikelihood().double())
         with torch.no_grad():
             law = model(torch.as_tensor(x))
             yield cls(), model, x, law.mean.numpy(), law.covariance_matrix.numpy()
@@ -81,7 +68,8 @@ def exact_posterior(model: Any) -> kpp.GPPosterior:
     no exact counterpart.
     """
     points, targets = _training_data(model)
-    mean = _constant_mean(getattr(model, "mean_module", None))
+    mean_module = getattr(model, "mean_module", None)
+    mean = find_rule(mean_module, _MEANS, "mean")(mean_module)
     kernel = kernel_from_gpytorch(getattr(model, "covar_module", None), points.shape[1])
     _check_forward(model, mean, kernel)
     noise_variance, row_variances = find_rule(model.likelihood, _NOISE, "likelihood")(model.likelihood)
@@ -129,10 +117,6 @@ def _check_forward(model: Any, mean: float, kernel: AbstractKernel) -> None:
         )
 
 
-def _constant_mean(mean: Any) -> float:
-    return find_rule(mean, _MEANS, "mean")(mean)
-
-
 _MEANS: dict[str, Callable[[Any], float]] = {
     "gpytorch.ConstantMean": lambda mean: number(mean.constant),
     "gpytorch.ZeroMean": lambda mean: 0.0,
@@ -161,7 +145,7 @@ def _model_of(points: Any, targets: Any, kernel: Any, likelihood: Any) -> Any:
     return Regression().eval()
 
 
-_MATERN: dict[float, Any] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
+_MATERN: dict[float, Any] = {0.5: kernels.Matern12, 1.5: kernels.Matern32, 2.5: kernels.Matern52, math.inf: kernels.RBF}
 
 
 def kernel_from_gpytorch(kernel: Any, num_features: int) -> AbstractKernel:
@@ -215,18 +199,18 @@ def _lengthscale(kernel: Any) -> Any:
 
 def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
     # GPyTorch divides the squared sine by the lengthscale itself, not by its square.
-    return Periodic(lengthscale=np.sqrt(_lengthscale(kernel)), period=_per_feature(kernel.period_length))
+    return kernels.Periodic(lengthscale=np.sqrt(_lengthscale(kernel)), period=_per_feature(kernel.period_length))
 
 
 def _categorical(kernel: Any, num_features: int) -> AbstractKernel:
     r"""BoTorch divides by the number of features, :math:`\exp(-\frac1d \sum_j 1\{x_j \ne x'_j\} / \ell_j)`."""
-    return Categorical(correlation=np.exp(-1.0 / (num_features * _lengthscale(kernel))))
+    return kernels.Categorical(correlation=np.exp(-1.0 / (num_features * _lengthscale(kernel))))
 
 
 def _scaled(kernel: Any, num_features: int) -> AbstractKernel:
     """Its base kernel's `active_dims` are not used: ScaleKernel copies them and calls the base kernel's `forward`."""
     base = kernel.base_kernel
-    return Scaled(find_rule(base, _RULES, "kernel")(base, num_features), number(kernel.outputscale))
+    return kernels.Scaled(find_rule(base, _RULES, "kernel")(base, num_features), number(kernel.outputscale))
 
 
 def _parts(kernel: Any, num_features: int) -> tuple[AbstractKernel, ...]:
@@ -235,14 +219,16 @@ def _parts(kernel: Any, num_features: int) -> tuple[AbstractKernel, ...]:
 
 _RULES: dict[str, Callable[[Any, int], AbstractKernel]] = {
     "botorch.CategoricalKernel": _categorical,
-    "gpytorch.AdditiveKernel": lambda kernel, d: Sum(_parts(kernel, d)),
-    "gpytorch.ConstantKernel": lambda kernel, d: Constant(number(kernel.constant)),
-    "gpytorch.LinearKernel": lambda kernel, d: Linear(variance=np.broadcast_to(_per_feature(kernel.variance), (d,))),
+    "gpytorch.AdditiveKernel": lambda kernel, d: kernels.Sum(_parts(kernel, d)),
+    "gpytorch.ConstantKernel": lambda kernel, d: kernels.Constant(number(kernel.constant)),
+    "gpytorch.LinearKernel": lambda kernel, d: kernels.Linear(
+        variance=np.broadcast_to(_per_feature(kernel.variance), (d,))
+    ),
     "gpytorch.MaternKernel": lambda kernel, d: _MATERN[float(kernel.nu)](lengthscale=_lengthscale(kernel)),
     "gpytorch.PeriodicKernel": _periodic,
-    "gpytorch.PolynomialKernel": lambda kernel, d: Polynomial(int(kernel.power), offset=number(kernel.offset)),
-    "gpytorch.ProductKernel": lambda kernel, d: Product(_parts(kernel, d)),
-    "gpytorch.RBFKernel": lambda kernel, d: RBF(lengthscale=_lengthscale(kernel)),
-    "gpytorch.RQKernel": lambda kernel, d: RationalQuadratic(_lengthscale(kernel), alpha=number(kernel.alpha)),
+    "gpytorch.PolynomialKernel": lambda kernel, d: kernels.Polynomial(int(kernel.power), offset=number(kernel.offset)),
+    "gpytorch.ProductKernel": lambda kernel, d: kernels.Product(_parts(kernel, d)),
+    "gpytorch.RBFKernel": lambda kernel, d: kernels.RBF(lengthscale=_lengthscale(kernel)),
+    "gpytorch.RQKernel": lambda kernel, d: kernels.RationalQuadratic(_lengthscale(kernel), alpha=number(kernel.alpha)),
     "gpytorch.ScaleKernel": _scaled,
 }

@@ -10,24 +10,8 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    ApplyFn,
-    Constant,
-    DeepKernel,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Polynomial,
-    Product,
-    ProductKernel,
-    RationalQuadratic,
-    Scaled,
-    Sum,
-)
+from kpp import kernels
+from kpp.kernels import AbstractKernel
 from kpp_converters.rules import find_rule
 
 # One factor per feature: tinygp scales points by them before they reach a kernel.
@@ -85,13 +69,15 @@ def _check_euclidean(kernel: Any, units: Units) -> None:
 
 def _exponential(kernel: Any, units: Units) -> AbstractKernel:
     if type(kernel.distance).__name__ == "L1Distance" and units.size > 1:
-        return ProductKernel(tuple(Matern12(lengthscale=jnp.abs(kernel.scale / unit)) for unit in units))
-    return _radial(Matern12)(kernel, units)
+        return kernels.ProductKernel(
+            tuple(kernels.Matern12(lengthscale=jnp.abs(kernel.scale / unit)) for unit in units)
+        )
+    return _radial(kernels.Matern12)(kernel, units)
 
 
 def _rational_quadratic(kernel: Any, units: Units) -> AbstractKernel:
     _check_euclidean(kernel, units)
-    return RationalQuadratic(lengthscale=_lengthscale(kernel.scale, units), alpha=kernel.alpha)
+    return kernels.RationalQuadratic(lengthscale=_lengthscale(kernel.scale, units), alpha=kernel.alpha)
 
 
 def _periodic(kernel: Any, units: Units) -> AbstractKernel:
@@ -102,13 +88,13 @@ def _periodic(kernel: Any, units: Units) -> AbstractKernel:
         )
     _check_euclidean(kernel, units)
     # tinygp: exp(-gamma sin^2(pi r)); here exp(-2 sin^2(pi r) / l^2).
-    return Periodic(lengthscale=jnp.sqrt(2.0 / kernel.gamma), period=_lengthscale(kernel.scale, units))
+    return kernels.Periodic(lengthscale=jnp.sqrt(2.0 / kernel.gamma), period=_lengthscale(kernel.scale, units))
 
 
 def _polynomial(kernel: Any, units: Units) -> AbstractKernel:
     if kernel.order != int(kernel.order) or kernel.order < 1:
         raise ValueError(f"Polynomial has an exact counterpart for a whole `order` of at least 1, got {kernel.order}")
-    return Polynomial(
+    return kernels.Polynomial(
         degree=int(kernel.order), lengthscale=_lengthscale(kernel.scale, units), offset=jnp.square(kernel.sigma)
     )
 
@@ -117,13 +103,13 @@ def _product(kernel: Any, units: Units) -> AbstractKernel:
     """A constant factor, which is how tinygp writes a variance, becomes the variance of a multiple."""
     parts = [_convert(part, units) for part in (kernel.kernel1, kernel.kernel2)]
     for constant, other in (parts, parts[::-1]):
-        if isinstance(constant, Constant):
-            return Scaled(other, constant.variance)
-    return Product(tuple(parts))
+        if isinstance(constant, kernels.Constant):
+            return kernels.Scaled(other, constant.variance)
+    return kernels.Product(tuple(parts))
 
 
 def _sum(kernel: Any, units: Units) -> AbstractKernel:
-    return Sum((_convert(kernel.kernel1, units), _convert(kernel.kernel2, units)))
+    return kernels.Sum((_convert(kernel.kernel1, units), _convert(kernel.kernel2, units)))
 
 
 def _linear_transform(kernel: Any, units: Units) -> AbstractKernel:
@@ -140,7 +126,7 @@ def _cholesky_transform(kernel: Any, units: Units) -> AbstractKernel:
 
 def _by_matrix(kernel: Any, matrix: Float[Array, "q d"]) -> AbstractKernel:
     """Return the kernel of A x, which does not treat features separately."""
-    return DeepKernel(_convert(kernel, jnp.ones(matrix.shape[0])), ApplyFn(jnp.dot, matrix))
+    return kernels.DeepKernel(_convert(kernel, jnp.ones(matrix.shape[0])), kernels.ApplyFn(jnp.dot, matrix))
 
 
 def _subspace(kernel: Any, units: Units) -> AbstractKernel:
@@ -160,27 +146,27 @@ def _own(kernel: Any, units: Units) -> AbstractKernel:
     """A kpp kernel inside a tree of tinygp; its points are those of tinygp."""
     if (units == 1).all():
         return kernel.kernel
-    return DeepKernel(kernel.kernel, ApplyFn(jnp.multiply, units))
+    return kernels.DeepKernel(kernel.kernel, kernels.ApplyFn(jnp.multiply, units))
 
 
 #: By module below `tinygp` and class: kernels.base.Sum and kernels.quasisep.Sum are different classes.
 _RULES: dict[str, Callable[[Any, Units], AbstractKernel]] = {
-    "kernels.base.Constant": lambda kernel, units: Constant(kernel.value),
-    "kernels.base.DotProduct": lambda kernel, units: Linear(variance=jnp.square(units)),  # (u x)^T (u x')
+    "kernels.base.Constant": lambda kernel, units: kernels.Constant(kernel.value),
+    "kernels.base.DotProduct": lambda kernel, units: kernels.Linear(variance=jnp.square(units)),  # (u x)^T (u x')
     "kernels.base.Polynomial": _polynomial,
     "kernels.base.Product": _product,
     "kernels.base.Sum": _sum,
-    "kernels.quasisep.Exp": _quasiseparable(Matern12),
-    "kernels.quasisep.Matern32": _quasiseparable(Matern32),
-    "kernels.quasisep.Matern52": _quasiseparable(Matern52),
+    "kernels.quasisep.Exp": _quasiseparable(kernels.Matern12),
+    "kernels.quasisep.Matern32": _quasiseparable(kernels.Matern32),
+    "kernels.quasisep.Matern52": _quasiseparable(kernels.Matern52),
     "kernels.quasisep.Product": _product,
-    "kernels.quasisep.Scale": lambda kernel, units: Scaled(_convert(kernel.kernel, units), kernel.scale),
+    "kernels.quasisep.Scale": lambda kernel, units: kernels.Scaled(_convert(kernel.kernel, units), kernel.scale),
     "kernels.quasisep.Sum": _sum,
     "kernels.stationary.Exp": _exponential,
     "kernels.stationary.ExpSineSquared": _periodic,
-    "kernels.stationary.ExpSquared": _radial(RBF),
-    "kernels.stationary.Matern32": _radial(Matern32),
-    "kernels.stationary.Matern52": _radial(Matern52),
+    "kernels.stationary.ExpSquared": _radial(kernels.RBF),
+    "kernels.stationary.Matern32": _radial(kernels.Matern32),
+    "kernels.stationary.Matern52": _radial(kernels.Matern52),
     "kernels.stationary.RationalQuadratic": _rational_quadratic,
     "kpp_converters.to_tinygp.KppKernel": _own,
     "transforms.Cholesky": _cholesky_transform,

@@ -10,23 +10,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    Constant,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Polynomial,
-    Product,
-    ProductKernel,
-    RationalQuadratic,
-    Scaled,
-    Selected,
-    Sum,
-)
+import kpp
+from kpp.kernels import AbstractKernel
 
 if TYPE_CHECKING:
     import tinygp
@@ -52,21 +37,21 @@ def _convert(kernel: AbstractKernel, num_features: int | None) -> Any:
     from tinygp import kernels, transforms
 
     match kernel:
-        case Sum():
+        case kpp.kernels.Sum():
             return functools.reduce(operator.add, [_convert(part, num_features) for part in kernel.kernels])
-        case Product():
+        case kpp.kernels.Product():
             return functools.reduce(operator.mul, [_convert(part, num_features) for part in kernel.kernels])
-        case ProductKernel():
+        case kpp.kernels.ProductKernel():
             return _product_over_features(kernel.kernels)
-        case Scaled():
+        case kpp.kernels.Scaled():
             return kernel.variance * _convert(kernel.kernel, num_features)
-        case Selected(features=(int(feature),)):
+        case kpp.kernels.Selected(features=(int(feature),)):
             return transforms.Subspace(feature, _convert(kernel.kernel, 1))
-        case Constant():
+        case kpp.kernels.Constant():
             return kernels.Constant(kernel.variance)
-        case Linear():
+        case kpp.kernels.Linear():
             return transforms.Linear(jnp.atleast_1d(jnp.sqrt(kernel.variance)), kernels.DotProduct())
-        case Periodic():
+        case kpp.kernels.Periodic():
             return _periodic(kernel, num_features)
     return _with_lengthscales(kernel)
 
@@ -78,7 +63,7 @@ def _product_over_features(parts: Iterable[AbstractKernel]) -> Any:
     return functools.reduce(operator.mul, converted)
 
 
-def _periodic(kernel: Periodic, num_features: int | None) -> Any:
+def _periodic(kernel: kpp.kernels.Periodic, num_features: int | None) -> Any:
     """Convert a periodic kernel to a product over features, if their number is known."""
     from tinygp import kernels
 
@@ -88,7 +73,7 @@ def _periodic(kernel: Periodic, num_features: int | None) -> Any:
         return kernel.variance * kernels.ExpSineSquared(scale=period.squeeze(), gamma=gamma)
     if lengthscale.ndim == 0:
         return _wrapper()(kernel)
-    parts = [Periodic(lengthscale=lengthscale[j], period=period[j]) for j in range(lengthscale.size)]
+    parts = [kpp.kernels.Periodic(lengthscale=lengthscale[j], period=period[j]) for j in range(lengthscale.size)]
     return kernel.variance * _product_over_features(parts)
 
 
@@ -98,17 +83,17 @@ def _with_lengthscales(kernel: Any) -> Any:
 
     euclidean = kernels.distance.L2Distance()
     match kernel:
-        case RBF():
+        case kpp.kernels.RBF():
             base: Any = kernels.ExpSquared()
-        case Matern12():
+        case kpp.kernels.Matern12():
             base = kernels.Exp(distance=euclidean)
-        case Matern32():
+        case kpp.kernels.Matern32():
             base = kernels.Matern32(distance=euclidean)
-        case Matern52():
+        case kpp.kernels.Matern52():
             base = kernels.Matern52(distance=euclidean)
-        case RationalQuadratic():
+        case kpp.kernels.RationalQuadratic():
             base = kernels.RationalQuadratic(alpha=kernel.alpha, distance=euclidean)
-        case Polynomial():
+        case kpp.kernels.Polynomial():
             base = kernels.Polynomial(order=kernel.degree, sigma=jnp.sqrt(kernel.offset))
         case _:
             return _wrapper()(kernel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -75,15 +75,22 @@ def prepare(gpec: Any, inputs: Inputs, explanation: Explanation | None, rng_key:
     inputs = dataclasses.replace(inputs, x=jnp.asarray(inputs.background, inputs.x.dtype))
     x, axis = inputs.rows, inputs.row_axis
     num_outputs = inputs.predictions.shape[-1] if inputs.predictions.ndim == axis + 2 else 0
-    explanations = _explanations(gpec, inputs, explanation, rng_key)
+    if explanation is None:
+        explanations = [_explain(gpec, inputs, key) for key in repeat_keys(gpec.noise, gpec.num_repeats, rng_key)]
+    elif gpec.noise == "repeats":
+        raise ValueError("`noise` 'repeats' explains anew, so no `explanation` can be given")
+    else:
+        check_same_rows(len(x), len(explanation), "background", "explanation")
+        explanations = [explanation]
     position = _position(explanations[0], gpec.output)
     chosen = explanations if position is None else [one.isel(output=position) for one in explanations]
+    bases = [one.base_values.mean([dim for dim in one.base_values.dims if dim != "output"]).values for one in chosen]
     known = dict(
         name="naive-gp" if gpec.boundary is None else "gpec",
         x=x,
         location=x.mean(axis=0) if gpec.standardize else np.zeros(x.shape[1]),
         scale=standard_deviations(x) if gpec.standardize else np.ones(x.shape[1]),
-        base_values=_bases(chosen),
+        base_values=np.atleast_1d(np.mean(bases, axis=0)),
         schema=inputs.schema,
         feature_names=chosen[0].feature_names,
         groups=chosen[0].attrs.get("groups", {}),
@@ -91,24 +98,9 @@ def prepare(gpec: Any, inputs: Inputs, explanation: Explanation | None, rng_key:
         output_positions=_positions(explanations[0], position, num_outputs),
         predictor=inputs.predictor,
     )
-    function = _averaged(inputs.function) if axis else inputs.function
+    function = (lambda rows: jnp.mean(jnp.asarray(inputs.function(rows)), axis=(0, 1))) if axis else inputs.function
     seen = observe(chosen, gpec.noise, gpec.min_noise_variance)
     return Prepared(known, function, num_outputs, chosen[0].attrs.get("explainer", "unknown"), seen)
-
-
-def _explanations(gpec: Any, inputs: Inputs, given: Explanation | None, rng_key: RngKey | None) -> list[Explanation]:
-    """Return the given explanation of the background, or compute it, repeatedly if requested."""
-    if given is None:
-        return [_explain(gpec, inputs, key) for key in repeat_keys(gpec.noise, gpec.num_repeats, rng_key)]
-    if gpec.noise == "repeats":
-        raise ValueError("`noise` 'repeats' explains anew, so no `explanation` can be given")
-    check_same_rows(len(inputs.rows), len(given), "background", "explanation")
-    return [given]
-
-
-def _averaged(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the mean of a function over its draws."""
-    return lambda rows: jnp.mean(jnp.asarray(function(rows)), axis=(0, 1))
 
 
 def _explain(gpec: Any, inputs: Inputs, rng_key: RngKey | None) -> Explanation:
@@ -122,17 +114,13 @@ def _explain(gpec: Any, inputs: Inputs, rng_key: RngKey | None) -> Explanation:
             options.setdefault("value_function", "interventional")
         if fields & {"background", "value_function"}:
             options.setdefault("background", x[:: -(-len(x) // _REFERENCES)])
-    predictor = _as_given(inputs.predictor) if cls.requires != "callable" else _as_function(inputs.predictor)
+    predictor = inputs.predictor
+    if cls.requires == "callable":
+        predictor = predictor.mean if isinstance(predictor, GPPosterior) else predictor
+    elif isinstance(predictor, EstimatorFunction):
+        predictor = predictor.estimator
     rows = x if fitted_schema(predictor) is not None else pd.DataFrame(x, columns=list(inputs.schema.feature_names))
     return kpp.explain(predictor, rows, explainer=explainer, rng_key=rng_key, **options)
-
-
-def _as_function(predictor: object) -> object:
-    return predictor.mean if isinstance(predictor, GPPosterior) else predictor
-
-
-def _as_given(predictor: object) -> object:
-    return predictor.estimator if isinstance(predictor, EstimatorFunction) else predictor
 
 
 def _position(explanation: Explanation, output: int | str | None) -> int | None:
@@ -154,9 +142,3 @@ def _positions(explanation: Explanation, position: int | None, num_outputs: int)
     if count != max(num_outputs, 1):
         raise ValueError(f"the model has {max(num_outputs, 1)} outputs, but its explanation {count}")
     return tuple(range(count)) if position is None else (position,)
-
-
-def _bases(chosen: Sequence[Explanation]) -> np.ndarray:
-    """Return the base values, (outputs,), averaged over repeats, draws and instances."""
-    means = [one.base_values.mean([dim for dim in one.base_values.dims if dim != "output"]).values for one in chosen]
-    return np.atleast_1d(np.mean(means, axis=0))

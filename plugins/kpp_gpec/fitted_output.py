@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -41,7 +42,5 @@ def build_geodesic(
     boundary: WeightedExponentialGeodesic, selected: SelectedHyperparameters
 ) -> WeightedExponentialGeodesic:
     """Return a WEG kernel with other parameters, its root computed."""
-    parameters = selected.decay, selected.concentration, boundary.normalized
-    return WeightedExponentialGeodesic(
-        boundary.points, boundary.distances, *parameters, members=boundary.members
-    ).precompute()
+    own: dict[str, Any] = {"decay": selected.decay, "concentration": selected.concentration}
+    return dataclasses.replace(boundary, **own, root=None).precompute()

@@ -210,11 +210,21 @@ class GPEC(AbstractPointsExplainer):
         prepared = prepare(self, inputs, explanation, keys[0])
         samples = self._samples(prepared, boundary, keys[1])
         rng = np.random.default_rng(0 if keys[2] is None else np.asarray(jax.random.bits(keys[2], (4,))))
-        outputs, known = [], {}
+        z, outputs, known = prepared.standardized(prepared.x), [], {}
         for number, sample in enumerate(samples):
             if id(sample) not in known:
                 known[id(sample)] = self._geodesic(prepared, sample)
-            outputs.append(self._fit_output(prepared, number, sample, *known[id(sample)], rng))
+            weg, num_components = known[id(sample)]
+            values, noise = (array[..., number] for array in prepared.seen[:2])
+            given = {name: getattr(self, name) for name in ("decay", "concentration", "lengthscale", "variance")}
+            correlations, variance = _correlations(self.feature_covariance, values)
+            given["variance"] = self.variance if variance is None else variance
+            rbf = self.rbf or weg is None
+            selected = select(weg, z, values, noise, given, method=self.selection, rbf=rbf, rng=rng)
+            geodesic = None if weg is None else build_geodesic(weg, selected)
+            kernel = combine_kernels(geodesic, selected.lengthscale)
+            process = condition(kernel, z, values, noise, selected.variance, correlations, self.num_inducing)
+            outputs.append(FittedOutput(process, selected, geodesic, sample, num_components))
         return self._finish(prepared, outputs)
 
     def _samples(
@@ -278,27 +288,6 @@ class GPEC(AbstractPointsExplainer):
             distances = distances[np.ix_(chosen, chosen)]
         kernel = WeightedExponentialGeodesic(points, distances, 1.0, 1.0, self.normalized, members)
         return kernel, geodesics.num_components
-
-    def _fit_output(
-        self,
-        prepared: Prepared,
-        number: int,
-        sample: BoundarySample | None,
-        boundary: WeightedExponentialGeodesic | None,
-        num_components: int,
-        rng: np.random.Generator,
-    ) -> FittedOutput:
-        z = prepared.standardized(prepared.x)
-        values, noise = (array[..., number] for array in prepared.seen[:2])
-        given = {name: getattr(self, name) for name in ("decay", "concentration", "lengthscale", "variance")}
-        correlations, variance = _correlations(self.feature_covariance, values)
-        given["variance"] = self.variance if variance is None else variance
-        rbf = self.rbf or boundary is None
-        selected = select(boundary, z, values, noise, given, method=self.selection, rbf=rbf, rng=rng)
-        geodesic = None if boundary is None else build_geodesic(boundary, selected)
-        kernel = combine_kernels(geodesic, selected.lengthscale)
-        process = condition(kernel, z, values, noise, selected.variance, correlations, self.num_inducing)
-        return FittedOutput(process, selected, geodesic, sample, num_components)
 
     def _finish(self, prepared: Prepared, outputs: Sequence[FittedOutput]) -> FittedGPEC:
         """Return the fitted outputs together with the names of points and explanations."""

@@ -57,11 +57,11 @@ def observe(explanations: Sequence[Explanation], noise: str | float, least: floa
     explanations; a number is the variance itself.
     """
     if noise == "repeats":
-        repeats = np.stack([_mean(explanation) for explanation in explanations])
+        repeats = np.stack([_average(explanation.values) for explanation in explanations])
         values, variance = repeats.mean(axis=0), repeats.var(axis=0, ddof=1) / len(repeats)  # of the mean
         source = f"{len(repeats)} repeats"
     else:
-        values = _mean(explanations[0])
+        values = _average(explanations[0].values)
         variance, source = _own_variance(explanations[0])
         if not isinstance(noise, str):
             variance, source = np.full(values.shape, float(noise)), f"given as {float(noise):g}"
@@ -70,7 +70,7 @@ def observe(explanations: Sequence[Explanation], noise: str | float, least: floa
 
 def _own_variance(explanation: Explanation) -> tuple[np.ndarray, str]:
     """Return the variance that an explanation itself holds, and its name."""
-    words, variance = [], np.zeros(_mean(explanation).shape)
+    words, variance = [], np.zeros(_average(explanation.values).shape)
     if explanation.has_draws:
         words.append("draws")
         variance = variance + _arranged(explanation.values.var(_SAMPLE_DIMS))
@@ -80,10 +80,6 @@ def _own_variance(explanation: Explanation) -> tuple[np.ndarray, str]:
             words.append(name)
             return variance + _average(within), " and ".join(words)
     return variance, " and ".join(words) or "none"
-
-
-def _mean(explanation: Explanation) -> np.ndarray:
-    return _average(explanation.values)
 
 
 def _average(array: xr.DataArray) -> np.ndarray:

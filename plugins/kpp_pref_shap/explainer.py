@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -236,30 +237,19 @@ class PrefShap(AbstractPointsExplainer):
         """Solve a game of items by quadrature, one context and one opponent after another."""
         game = self.value_function
         assert isinstance(game, PreferentialItems), "`_method` has checked it"
-        if game.opponents is None:
-            return self._by_context(game, function, pairs, contexts, players)
-        duels = [
-            np.stack([pairs[:, 0], np.broadcast_to(opponent, pairs[:, 1].shape)], axis=1)
-            for opponent in np.asarray(game.opponents)
-        ]
-        values = [self._by_context(game, function, duel, contexts, players) for duel in duels]
-        return jnp.mean(jnp.stack(values), axis=0)
+        solve = functools.partial(items_by_quadrature, game.background, function)
 
-    def _by_context(
-        self,
-        game: PreferentialItems,
-        function: RKHSFunction,
-        pairs: Float[AnyArray, "p 2 d"],
-        contexts: Float[AnyArray, "p c"] | None,
-        players: Players,
-    ) -> Float[Array, "*draws p g"]:
-        if contexts is None or game.contexts is not None:
-            return items_by_quadrature(game.background, function, pairs, game.contexts, players)
-        parts = [
-            items_by_quadrature(game.background, function, pair[None], context[None], players)
-            for pair, context in zip(pairs, contexts, strict=True)
-        ]
-        return jnp.concatenate(parts, axis=-2)
+        def by_context(duels: Float[AnyArray, "p 2 d"]) -> Float[Array, "*draws p g"]:
+            if contexts is None or game.contexts is not None:
+                return solve(duels, game.contexts, players)
+            each = zip(duels, contexts, strict=True)
+            return jnp.concatenate([solve(duel[None], context[None], players) for duel, context in each], axis=-2)
+
+        if game.opponents is None:
+            return by_context(pairs)
+        others = (np.broadcast_to(opponent, pairs[:, 1].shape) for opponent in np.asarray(game.opponents))
+        values = [by_context(np.stack([pairs[:, 0], other], axis=1)) for other in others]
+        return jnp.mean(jnp.stack(values), axis=0)
 
     def _instances_at_once(self, function: RKHSFunction, players: Players) -> int:
         draws = int(np.prod(function.batch_shape))
@@ -298,10 +288,10 @@ class SideBySide(AbstractValueFunction):
 
     def players(self, players: Players) -> Players:
         """Return players of features of an item as players of both items' columns, or shifted to the contexts."""
-        d = self._num_features
+        d, contexts = self._num_features, split_points(self.function.points)[1]
         shifts = (2 * d,) if self.game.plays_contexts else (0, d)
         groups = tuple(tuple(j + shift for shift in shifts for j in group) for group in players.groups)
-        return Players(players.names, groups, self._num_columns)
+        return Players(players.names, groups, 2 * d + (0 if contexts is None else contexts.shape[-1]))
 
     def split(
         self, rows: Float[AnyArray, "p columns"]
@@ -318,11 +308,6 @@ class SideBySide(AbstractValueFunction):
     @property
     def _num_features(self) -> int:
         return split_points(self.function.points)[0].shape[-1]
-
-    @property
-    def _num_columns(self) -> int:
-        contexts = split_points(self.function.points)[1]
-        return 2 * self._num_features + (0 if contexts is None else contexts.shape[-1])
 
     @property
     def _columns(self) -> slice:

@@ -129,7 +129,8 @@ class PreferentialItems(AbstractPreferenceGame):
             own_contexts = _shared_context(own_contexts)
         if self.opponents is not None:
             return _against_all(as_points(items, num_features=num_features), self.opponents, own_contexts)
-        return _one_by_one(as_pairs(items, "x", num_features), own_contexts)
+        oriented = orient(as_pairs(items, "x", num_features), PreferentialItems, "x")
+        return _Duels(*number_items(oriented.pairs), None, oriented, own_contexts)
 
     def term_values(
         self,
@@ -194,11 +195,6 @@ class _Duels(eqx.Module):
     def skew(self, values: Float[Array, " p"]) -> Float[Array, " p"]:
         """Multiply values of oriented duels by the signs of the original duels."""
         return values if self.orientation is None else self.orientation.skew(values)
-
-
-def _one_by_one(pairs: Float[Array, "p 2 d"], contexts: AnyArray | None) -> _Duels:
-    oriented = orient(pairs, PreferentialItems, "x")
-    return _Duels(*number_items(oriented.pairs), None, oriented, contexts)
 
 
 def _against_all(items: Float[Array, "p d"], opponents: Float[AnyArray, "r d"], contexts: AnyArray | None) -> _Duels:

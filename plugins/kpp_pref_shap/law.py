@@ -62,19 +62,39 @@ def prior_covariance(
     players: Players,
 ) -> Float[np.ndarray, "p p g g"]:
     """Compute the covariance of the values at all duels under the prior with the kernel of a posterior."""
-    items, first, second = number_items(pairs)
+    items, first, second = map(jnp.asarray, number_items(pairs))
     masks = jnp.asarray(players.expand(all_coalitions(players.num_players)))
     terms = preference_terms(posterior.mean.kernel)
-    items = jnp.asarray(items)
     conditional = absent_weights(game.observational(), game.conditional, game.playing_kernel(terms[0]), items)
     shape = (game.background.shape[0], items.shape[0])
     weights = jax.lax.map(lambda mask: jnp.broadcast_to(conditional(mask), shape), masks)  # (c, n, q)
     loads = jnp.swapaxes(weights, 1, 2)
     references = jnp.asarray(game.background)
     imputed = jnp.where(masks[:, None, None], items[None, :, None], references[None, None])  # (c, q, n, d)
-    table = sum_arrays(
-        _covariance_of_term(term, imputed, loads, contexts, jnp.asarray(first), jnp.asarray(second)) for term in terms
-    )
+    total = loads.sum(axis=-1)
+
+    def covariance_of_term(term: PreferenceTerm) -> Float[Array, "c p c p"]:
+        """Return the covariance of the values of coalitions at duels, for one term of the kernel."""
+        inner = _inner_products(term.kernel, imputed, loads)
+
+        def between(left: Array, right: Array) -> Array:
+            return inner[:, left][:, :, :, right]
+
+        def product(numbers: Array, others: Array) -> Array:
+            return total[:, numbers][:, :, None, None] * total[:, others][None, None]
+
+        straight = between(first, first), between(second, second)
+        crossed = between(first, second), between(second, first)
+        if term.has_utility:
+            covariance = product(second, second) * straight[0] + product(first, first) * straight[1]
+            covariance -= product(second, first) * crossed[0] + product(first, second) * crossed[1]
+        else:
+            covariance = straight[0] * straight[1] - crossed[0] * crossed[1]
+        if term.context_kernel is not None:
+            covariance = covariance * term.context_kernel(contexts, contexts)[None, :, None]
+        return term.weigh(covariance)
+
+    table = sum_arrays(map(covariance_of_term, terms))
     # Without features both items are equal.
     some = jnp.any(masks, axis=1)
     table = jnp.where(some[:, None, None, None] & some[None, None, :, None], table, 0.0)
@@ -86,35 +106,6 @@ def whitened_draws(posterior: GPPosterior) -> RKHSFunction:
     """Return the functions whose inner product is the reduction of the covariance by the data, as r draws."""
     root = jnp.swapaxes(posterior.root, 0, 1)[None]
     return RKHSFunction.over_draws(posterior.mean.kernel, posterior.mean.points, root, batch_shape=root.shape[:2])
-
-
-def _covariance_of_term(
-    term: PreferenceTerm,
-    imputed: Float[Array, "c q n d"],
-    loads: Float[Array, "c q n"],
-    contexts: Float[AnyArray, "p c1"] | None,
-    first: Array,
-    second: Array,
-) -> Float[Array, "c p c p"]:
-    """Return the covariance of the values of coalitions at duels, for one term of the kernel."""
-    inner, total = _inner_products(term.kernel, imputed, loads), loads.sum(axis=-1)
-
-    def between(left: Array, right: Array) -> Array:
-        return inner[:, left][:, :, :, right]
-
-    def product(numbers: Array, others: Array) -> Array:
-        return total[:, numbers][:, :, None, None] * total[:, others][None, None]
-
-    straight = between(first, first), between(second, second)
-    crossed = between(first, second), between(second, first)
-    if term.has_utility:
-        covariance = product(second, second) * straight[0] + product(first, first) * straight[1]
-        covariance -= product(second, first) * crossed[0] + product(first, second) * crossed[1]
-    else:
-        covariance = straight[0] * straight[1] - crossed[0] * crossed[1]
-    if term.context_kernel is not None:
-        covariance = covariance * term.context_kernel(contexts, contexts)[None, :, None]
-    return term.weigh(covariance)
 
 
 @jax.jit

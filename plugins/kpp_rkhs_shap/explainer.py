@@ -338,13 +338,16 @@ class RKHSShap(AbstractPointsExplainer):
 class ProbabilityOfDraws:
     """The probabilities of a fitted classifier, with one output per draw (chain, draw)."""
 
-    def __init__(self, fit: object, draws: tuple[int, ...]) -> None:
+    def __init__(self, fit: Any, draws: tuple[int, ...]) -> None:
         if not is_fit(fit):
             raise TypeError(
                 "`scale` 'probability' needs a kpp.Fit of a classifier, whose `predict` gives a probability for each "
                 f"draw; `predictor` is a {type(fit).__name__}"
             )
-        self.fit, self.draws = _without_bar(fit), draws
+        if isinstance(fit, Fit):  # without a progress bar, because it is called many times
+            inference = dataclasses.replace(fit.inference, progress=False)  # type: ignore[call-arg]  # all have it
+            fit = dataclasses.replace(fit, inference=inference)
+        self.fit, self.draws = fit, draws
 
     def __call__(self, x: Float[AnyArray, "n d"]) -> Float[np.ndarray, "n draws"]:
         """Return the probabilities at points (n, d)."""
@@ -357,11 +360,3 @@ class ProbabilityOfDraws:
         """Return an array (..., draws) as (chain, draw, ...)."""
         array = np.moveaxis(np.asarray(array), -1, 0)
         return array.reshape((*self.draws, *array.shape[1:]))
-
-
-def _without_bar(fit: object) -> Any:
-    """Return a fit that predicts without a progress bar, because it is called many times."""
-    if not isinstance(fit, Fit):
-        return fit
-    inference = dataclasses.replace(fit.inference, progress=False)  # type: ignore[call-arg]  # every one has the field
-    return dataclasses.replace(fit, inference=inference)

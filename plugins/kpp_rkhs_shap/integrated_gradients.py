@@ -29,16 +29,12 @@ from kpp.games import gauss_legendre
 from kpp.kernels import RBF
 from kpp.runtime.batching import in_blocks
 from kpp.runtime.threads import num_cores, one_blas_thread
-from kpp.typing import Numbers, RngKey
+from kpp.typing import RngKey
 
 # The numbers of nodes: the first one that is precise enough is taken.
 _NODES = (8, 16, 32, 64, 128)
 # Points at once: their path points and the points of the function make a matrix.
 _INSTANCES = 32
-
-
-def _background(value: Numbers) -> Array:
-    return as_points(value, "background")
 
 
 class IntegratedGradients(AbstractPointsExplainer):
@@ -62,7 +58,7 @@ class IntegratedGradients(AbstractPointsExplainer):
         Sundararajan, Taly and Yan, Axiomatic attribution for deep networks, 2017, equation 1.
     """
 
-    background: Float[Array, "m d"] = eqx.field(converter=_background)
+    background: Float[Array, "m d"] = eqx.field(converter=lambda value: as_points(value, "background"))
     tolerance: float = eqx.field(static=True, default=1e-8)
 
     requires: ClassVar = "rkhs_function"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -58,9 +58,6 @@ class BayesSHAP(AbstractLocalLinear):
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
 
-    requires: ClassVar = "callable"
-    additive: ClassVar = False
-
     def __check_init__(self) -> None:
         count(self.num_perturbations, "num_perturbations", 3)
         check_count(self.num_perturbations, "num_perturbations", np.shape(self.background)[-1])
@@ -70,10 +67,11 @@ class BayesSHAP(AbstractLocalLinear):
         """Return random coalitions and the Bayesian regression on them."""
         rng_key = required_key(rng_key, "bayes-shap")
         base = inputs.mean_predictions()
-        weigh = _kernel_weights if self.coalitions == "uniform" else _ones
 
         def fit(features: Float[np.ndarray, "p n g"], targets: Float[np.ndarray, "p n r"]) -> LinearModels:
-            return fit_posterior(features, targets, weigh(features), base)
+            is_uniform = self.coalitions == "uniform"
+            weights = _kernel_weights(features) if is_uniform else np.ones(features.shape[:2], features.dtype)
+            return fit_posterior(features, targets, weights, base)
 
         record = {"explainer": "bayes-shap", "coalitions_drawn": self.coalitions, "rng_key": describe_key(rng_key)}
         coalitions = Coalitions(rng_key, np.asarray(inputs.background), inputs.players, self.coalitions)
@@ -85,10 +83,6 @@ class BayesSHAP(AbstractLocalLinear):
         yield cls(background, num_perturbations=40), two_outputs, x
         yield cls(background, num_perturbations=40, groups={"pair": [0, 2]}, coalitions="uniform"), product, x
         yield cls(background, num_perturbations=40), function_with_draws(background), x
-
-
-def _ones(features: Float[np.ndarray, "p n g"]) -> Float[np.ndarray, "p n"]:
-    return np.ones(features.shape[:2], dtype=features.dtype)
 
 
 def _kernel_weights(features: Float[np.ndarray, "p n g"]) -> Float[np.ndarray, "p n"]:

@@ -154,13 +154,15 @@ class CXPlain(AbstractPointsExplainer):
             None if self.groups is None else dict(self.groups), background.shape[1], schema.feature_names
         )
         inputs = _Inputs.create(background, _categorical(self.categorical, schema))
-        shares = self._shares(function, background, players, set(inputs.levels))
+        truth = as_truth(self.y, mean_predictions(function, background), output_names(function))
+        fill = replacements(self.replacement, background, set(inputs.levels))
+        increases = increases_of_loss(function, background, truth, loss=self.loss, fill=fill, players=players)
         rows, networks = _members(key, self.num_bootstraps, len(background), *self._architecture(inputs, players))
         trained = train_ensemble(
             order,
             networks,
             _cross_entropy,
-            (inputs(background), shares),
+            (inputs(background), normalized(increases)),
             rows=rows,
             num_epochs=self.num_epochs,
             batch_size=self.batch_size,
@@ -177,18 +179,6 @@ class CXPlain(AbstractPointsExplainer):
         if inputs.levels:
             raise ValueError(f"`categorical` must be empty with `image_shape`, got the columns {sorted(inputs.levels)}")
         return _of_pixels, (read_image_shape(self.image_shape, inputs.width), self.hidden, players.groups)
-
-    def _shares(
-        self,
-        function: Callable[..., Any],
-        background: Float[np.ndarray, "m d"],
-        players: Players,
-        categorical: set[int],
-    ) -> Float[np.ndarray, "m g"]:
-        """Return the targets of the networks at the background."""
-        truth = as_truth(self.y, mean_predictions(function, background), output_names(function))
-        fill = replacements(self.replacement, background, categorical)
-        return normalized(increases_of_loss(function, background, truth, loss=self.loss, fill=fill, players=players))
 
     def _record(self, rng_key: RngKey | None) -> dict[str, Any]:
         """Return the record in explanations of how they were made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -67,9 +67,6 @@ class LIME(AbstractLocalLinear):
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
 
-    requires: ClassVar = "callable"
-    additive: ClassVar = False
-
     def __check_init__(self) -> None:
         _check_options(self)
 
@@ -79,7 +76,8 @@ class LIME(AbstractLocalLinear):
         def fit(
             features: Float[np.ndarray, "p n g"], targets: Float[np.ndarray, "p n r"], weights: Float[np.ndarray, "p n"]
         ) -> LinearModels:
-            return LinearModels(*ridge_regression(features, weights, targets, self.penalty), None)
+            intercepts, coefficients = ridge_regression(features, weights, targets, self.penalty)
+            return LinearModels(intercepts, coefficients, None)
 
         return _problem(self, "lime", fit, inputs, rng_key)
 
@@ -125,9 +123,6 @@ class BayesLIME(AbstractLocalLinear):
     categorical: Any = eqx.field(static=True, default=(), converter=freeze_features)
     groups: Any = eqx.field(static=True, default=None, converter=freeze_groups)
     progress: bool = eqx.field(static=True, default=True)
-
-    requires: ClassVar = "callable"
-    additive: ClassVar = False
 
     def __check_init__(self) -> None:
         _check_options(self)

@@ -5,7 +5,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -48,6 +48,9 @@ class _Fields:
 
 class AbstractLocalLinear(_Fields, AbstractPointsExplainer):
     """An explainer by the coefficients of a linear model around each point, which do not add up to the prediction."""
+
+    requires: ClassVar[Literal["callable"]] = "callable"
+    additive: ClassVar = False
 
     @abstractmethod
     def local_problem(self, inputs: Inputs, rng_key: RngKey | None) -> LocalProblem:

@@ -48,11 +48,6 @@ def _as_shap_explainer(value: Any) -> Any:
     return value
 
 
-def _as_optional_background(value: Any) -> Any:
-    """Convert the field `background`, which may be None."""
-    return None if value is None else as_background(value)
-
-
 class ShapExplainer(AbstractPointsExplainer):
     r"""An explainer of shap as an explainer of kpp, for comparisons, plots, reports and GPEC.
 
@@ -77,7 +72,9 @@ class ShapExplainer(AbstractPointsExplainer):
     """
 
     shap_explainer: Any = eqx.field(static=True, converter=_as_shap_explainer)
-    background: Float[AnyArray, "m d"] | None = eqx.field(default=None, converter=_as_optional_background)
+    background: Float[AnyArray, "m d"] | None = eqx.field(
+        default=None, converter=lambda value: None if value is None else as_background(value)
+    )
     check_additivity: bool = eqx.field(static=True, default=True)
 
     requires: ClassVar = "callable"

@@ -72,11 +72,9 @@ def _bayesian(
     return mean, jnp.sum(inverse**2, axis=0)[:, None] * (squares / design.shape[0])[None]
 
 
+@jax.jit
 def ridge_regression(
-    features: Float[AnyArray, "p n g"],
-    weights: Float[AnyArray, "p n"],
-    targets: Float[AnyArray, "p n r"],
-    penalty: float,
+    features: Float[Array, "p n g"], weights: Float[Array, "p n"], targets: Float[Array, "p n r"], penalty: Array
 ) -> tuple[Float[Array, "p r"], Float[Array, "p g r"]]:
     r"""Regress the targets of each point on its features, with a penalty on the coefficients but not the intercept.
 
@@ -85,13 +83,7 @@ def ridge_regression(
     Features z (p, n, g), weights w (p, n), not all 0, and targets y (p, n, r) give the intercepts (p, r) and the
     coefficients (p, g, r).
     """
-    return _ridge(features, weights, targets, penalty)
 
-
-@jax.jit
-def _ridge(
-    features: Float[Array, "p n g"], weights: Float[Array, "p n"], targets: Float[Array, "p n r"], penalty: Array
-) -> tuple[Float[Array, "p r"], Float[Array, "p g r"]]:
     def solve(z: Array, w: Array, y: Array) -> tuple[Array, Array]:
         shares = w / jnp.sum(w)  # centers the columns, so that the intercept is not penalized
         center, level = _dot(shares[None], z)[0], _dot(shares[None], y)[0]

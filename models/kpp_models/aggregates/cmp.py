@@ -23,7 +23,7 @@ from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 from kpp_models.aggregates.data import Sources, Targets, bags_of, num_sources
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.operators.conditional_mean import ESTIMATORS, ConditionalMeanOperator, Places, target_places
-from kpp_models.aggregates.preparation import example_bags, fitted_kernel, numbers_field
+from kpp_models.aggregates.preparation import as_noise_variances, example_bags, fitted_kernel
 
 
 class CMP(AbstractAggregateModel):
@@ -87,7 +87,7 @@ class CMP(AbstractAggregateModel):
 
     kernel: AbstractKernel
     bag_kernel: AbstractKernel | tuple[AbstractKernel, ...]
-    noise_variance: Leaf = numbers_field("noise_variance")
+    noise_variance: Leaf = eqx.field(converter=as_noise_variances)
     regularization: Leaf = scalar_field("regularization")
     mean: Any = mean_field(default=0.0)
     high_resolution_variance: Leaf = scalar_field("high_resolution_variance", default=0.0)

@@ -263,10 +263,14 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         model = replace_priors(self, draw_priors)
         if model.collapsed:
             numpyro.sample("y", model._marginal(data), obs=y)
-        elif model.inducing is None:
-            model._observe_latent(data, y)
-        else:
-            model._observe_inducing(data, y)
+        elif model.inducing is None:  # the whitened aggregates are sampled
+            at, explained, rest = model._covariance(model._prior(data), data)
+            factor = prior_factor(explained + rest)
+            observe_sampled(model._observation(data), lambda white: at.mean + factor @ white, at.mean.shape, y)
+        else:  # the whitened field at the inducing points is sampled, and the rest is integrated out
+            num_targets, shape = target_source.shape[0], jnp.shape(model.inducing.points)[:1]
+            parts = partial(model._given_inducing, data)
+            observe_inducing(model._observation(data), parts, shape, num_targets, y, model.minibatch)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the field conditioned on the data, under one draw.
@@ -393,19 +397,6 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             noise = self.high_resolution_variance * jnp.sum(weights * (data["coincidence"] @ weights), axis=0)
         residual = self.residual_covariance(data, places, places)
         return noise if residual is None else noise + jnp.maximum(jnp.diagonal(residual), 0.0)
-
-    def _observe_latent(self, data: Data, y: Array | None) -> None:
-        """Sample the whitened aggregates, and observe the targets given them."""
-        at, explained, rest = self._covariance(self._prior(data), data)
-        factor = prior_factor(explained + rest)
-        observe_sampled(self._observation(data), lambda white: at.mean + factor @ white, at.mean.shape, y)
-
-    def _observe_inducing(self, data: Data, y: Array | None) -> None:
-        """Sample the whitened field at the inducing points, and observe the targets with the rest integrated out."""
-        assert self.inducing is not None  # only called with inducing points
-        num_targets, shape = data["target_source"].shape[0], jnp.shape(self.inducing.points)[:1]
-        parts = partial(self._given_inducing, data)
-        observe_inducing(self._observation(data), parts, shape, num_targets, y, self.minibatch)
 
     def _given_inducing(self, data: Data, rows: Int[Array, " b"]) -> LatentParts:
         """Return the parts of the aggregates of some targets, given the field at the inducing points."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import equinox as eqx
@@ -22,17 +21,13 @@ from kpp.typing import Leaf, RngKey
 from kpp_models.aggregates.aggregate_likelihoods import Likelihood
 
 
-def numbers_field(name: str, **options: Any) -> Any:
-    """Return an Equinox field that holds one number, one number per source, or a prior."""
-    return eqx.field(converter=functools.partial(_as_numbers, name=name), **options)
-
-
-def _as_numbers(value: Leaf, name: str) -> Leaf:
+def as_noise_variances(value: Leaf) -> Leaf:
+    """Convert the field `noise_variance`: one number, one number per source, or a prior."""
     if is_prior(value):
         return value
-    array = as_finite_array(value, name)
+    array = as_finite_array(value, "noise_variance")
     if array.ndim > 1:
-        raise ValueError(f"`{name}` must be one number, or one per source, got an array of shape {array.shape}")
+        raise ValueError(f"`noise_variance` must be one number, or one per source, got an array of shape {array.shape}")
     return array
 
 

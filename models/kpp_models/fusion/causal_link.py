@@ -112,7 +112,13 @@ class CausalLink(eqx.Module):
             given = "no table" if data.adjusting is None else "a table"
             raise ValueError(f"`adjusting` must go with the adjustment: got {given} for {self.adjustment!r}")
         points = jnp.concatenate([data.outcome, *others])
-        changes: dict[str, Any] = {"outcome_kernel": _outcome_kernel(self.outcome_kernel, data, points)}
+        outcome_kernel = self.outcome_kernel
+        if outcome_kernel is None:
+            outcome_kernel = RBF(median_heuristic(points) * np.sqrt(points.shape[1]))
+        outcome_kernel = resolve_features(outcome_kernel, data.outcome_schema.feature_names)
+        check_kernel_fits(outcome_kernel, data.outcome, "outcome_kernel", "outcome")
+        check_categories(outcome_kernel, data.outcome_schema, "outcome_kernel", "outcome")
+        changes: dict[str, Any] = {"outcome_kernel": outcome_kernel}
         for name, table, schema in (
             ("treatment_kernel", data.treatment, data.treatment_schema),
             ("adjusting_kernel", data.adjusting, data.adjusting_schema),
@@ -147,14 +153,6 @@ class CausalLink(eqx.Module):
             return BackDoor(self.adjusting_kernel, adjusting)
         noise = self.noise_variance if self.adjusting_noise_variance is None else self.adjusting_noise_variance
         return FrontDoor(self.adjusting_kernel, adjusting, noise / adjusting.shape[0])  # type: ignore[operator]
-
-
-def _outcome_kernel(kernel: AbstractKernel | None, data: InterventionData, points: Array) -> AbstractKernel:
-    known = RBF(median_heuristic(points) * np.sqrt(points.shape[1])) if kernel is None else kernel
-    resolved = resolve_features(known, data.outcome_schema.feature_names)
-    check_kernel_fits(resolved, data.outcome, "outcome_kernel", "outcome")
-    check_categories(resolved, data.outcome_schema, "outcome_kernel", "outcome")
-    return resolved
 
 
 def _default_width(points: Array) -> Array:

@@ -40,7 +40,7 @@ Sample = Mapping[str, Array]
 _MIN_PIVOT = 1e-10  # relative to the mean diagonal: below it a kernel matrix of outcomes gets a nugget
 
 
-def as_links(links: CausalLink | Sequence[CausalLink]) -> tuple[CausalLink, ...]:
+def _as_links(links: CausalLink | Sequence[CausalLink]) -> tuple[CausalLink, ...]:
     """Return links as a tuple; a field converter."""
     found = (links,) if isinstance(links, CausalLink) or not np.iterable(links) else tuple(links)
     for link in found:
@@ -61,10 +61,10 @@ def example_data(rng_key: RngKey) -> tuple[Array, Array, Array, Array]:
 class AbstractChainModel(AbstractModel):
     """The fields of every model of a chain of data sets, and the reading of its data; see `AbstractEffectModel`."""
 
-    links: eqx.AbstractVar[tuple[CausalLink, ...]]
-    noise_variance: eqx.AbstractVar[Leaf]
-    amplitude: eqx.AbstractVar[Leaf]
-    mean: eqx.AbstractVar[Leaf]
+    links: tuple[CausalLink, ...] = eqx.field(converter=_as_links)
+    noise_variance: Leaf = scalar_field("noise_variance")
+    amplitude: Leaf = scalar_field("amplitude", default=1.0)
+    mean: Leaf = scalar_field("mean", default=0.0)
 
     def __check_init__(self) -> None:
         check_positive(self.noise_variance, "noise_variance", infinity_allowed=False)
@@ -127,11 +127,6 @@ class AbstractEffectModel(AbstractChainModel):
     #: Whether the embeddings are Gaussian processes (otherwise ridge regressions), and whether f is one.
     bayesian_embedding: eqx.AbstractClassVar[bool]
     uncertain_function: eqx.AbstractClassVar[bool]
-
-    links: tuple[CausalLink, ...] = eqx.field(converter=as_links)
-    noise_variance: Leaf = scalar_field("noise_variance")
-    amplitude: Leaf = scalar_field("amplitude", default=1.0)
-    mean: Leaf = scalar_field("mean", default=0.0)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple["AbstractEffectModel", InterventionData, Array]]:

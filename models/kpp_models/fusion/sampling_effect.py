@@ -17,16 +17,16 @@ from kpp import linalg
 from kpp.data.tables import Schema
 from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
-from kpp.gp import replace_priors, scalar_field
+from kpp.gp import replace_priors
 from kpp.gp.toolkit import check_kernel_fits, draw_gaussian
 from kpp.kernels import RBF, AbstractKernel, Scaled, resolve_features
 from kpp.priors import sample as draw_priors
 from kpp.runtime.memory import check_count
-from kpp.typing import Leaf, Numbers, RngKey
+from kpp.typing import Numbers, RngKey
 from kpp_models.fusion.causal_link import CausalLink
 from kpp_models.fusion.data import InterventionData
 from kpp_models.fusion.embedding_evidence import SharedCovariance, fitted_amplitude
-from kpp_models.fusion.model import AbstractChainModel, as_links, example_data
+from kpp_models.fusion.model import AbstractChainModel, example_data
 from kpp_models.tables.regression import GPRegression
 
 Data = Mapping[str, Any]
@@ -101,10 +101,6 @@ class SamplingEffect(AbstractChainModel):
         and Sejdinovic, BayesIMP: uncertainty quantification for causal data fusion, 2021, section 4.
     """
 
-    links: tuple[CausalLink, ...] = eqx.field(converter=as_links)
-    noise_variance: Leaf = scalar_field("noise_variance")
-    amplitude: Leaf = scalar_field("amplitude", default=1.0)
-    mean: Leaf = scalar_field("mean", default=0.0)
     function_kernel: AbstractKernel | None = None
     num_samples: int = eqx.field(static=True, default=200)
     seed: int = eqx.field(static=True, default=0)
@@ -158,14 +154,10 @@ class SamplingEffect(AbstractChainModel):
         function = model._targets.posterior_draw({}, _target_data(data))
         draw = model._sampler(data)
 
-        def moments(key: Array) -> tuple[Array, Array]:
+        def add(total: Array, key: Array) -> tuple[Array, Array]:
             places = draw(key, x)
             spread = function.covariance(places, places) if covariance else function.variance(places)
-            return function.mean(places), spread
-
-        def add(total: Array, key: Array) -> tuple[Array, Array]:
-            mean, spread = moments(key)
-            return total + spread / model.num_samples, mean
+            return total + spread / model.num_samples, function.mean(places)
 
         keys = jax.random.split(jax.random.key(model.seed), model.num_samples)
         start = jnp.zeros((x.shape[0],) * (2 if covariance else 1), dtype=x.dtype)

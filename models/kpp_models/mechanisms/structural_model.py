@@ -79,8 +79,10 @@ class StructuralModel(eqx.Module):
         mechanism = given
         if given is None and parents:
             mechanism = LinearMechanism() if default is None else default
+        elif given is None and node in self.graph.latent:  # its location and scale are arbitrary
+            mechanism = LinearMechanism(intercept=0.0, likelihood=GaussianLikelihood(noise_variance=1.0))
         elif given is None:
-            mechanism = _standard_normal() if node in self.graph.latent else LinearMechanism()
+            mechanism = LinearMechanism()
         if not isinstance(mechanism, AbstractMechanism):
             raise TypeError(f"`mechanisms` must hold mechanisms, got {type(mechanism).__name__} for {node!r}")
         loadings = {cause: _loading_prior(first=ends[0] == node) for cause, ends in self.hidden.items() if node in ends}
@@ -305,11 +307,6 @@ def _sample(name: str, law: dist.Distribution, observed: Array | None, plate: An
         with plate:
             value = numpyro.sample(name, law, obs=observed)
     return jnp.broadcast_to(jnp.asarray(value), (plate.size,))
-
-
-def _standard_normal() -> LinearMechanism:
-    """Return the mechanism of a latent node without parents, whose location and scale are arbitrary."""
-    return LinearMechanism(intercept=0.0, likelihood=GaussianLikelihood(noise_variance=1.0))
 
 
 def _loading_prior(*, first: bool) -> dist.Distribution:

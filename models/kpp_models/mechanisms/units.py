@@ -118,15 +118,14 @@ def split_draw(model: Any, draw: dict[str, Array]) -> tuple[dict[str, Array], di
 
 
 def _read_actions(do: Mapping[str, Any], nodes: tuple[str, ...], num_rows: int) -> dict[str, Array]:
-    return {name: _as_action(value, name, nodes, num_rows) for name, value in do.items()}
-
-
-def _as_action(value: object, name: str, nodes: tuple[str, ...], num_rows: int) -> Array:
-    one_of(name, "do", nodes)
-    array = as_finite_array(value, f"do[{name!r}]")
-    if array.shape not in ((), (num_rows,)):
-        raise ValueError(f"`do[{name!r}]` must be a number or have shape ({num_rows},), got shape {array.shape}")
-    return jnp.broadcast_to(array, (num_rows,))
+    actions = {}
+    for name, value in do.items():
+        one_of(name, "do", nodes)
+        array = as_finite_array(value, f"do[{name!r}]")
+        if array.shape not in ((), (num_rows,)):
+            raise ValueError(f"`do[{name!r}]` must be a number or have shape ({num_rows},), got shape {array.shape}")
+        actions[name] = jnp.broadcast_to(array, (num_rows,))
+    return actions
 
 
 # Candidates for hidden causes of labels and counts, whose weights are bounded by the likelihood.

@@ -102,7 +102,9 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         model, data, schema = self.read_and_place(x, y, lambda y, name: self.likelihood.read_targets(y, name)[1])
         likelihood, _ = self.likelihood.read_targets(y)
         for name in ("mean", "scale"):
-            _check_shape(name, getattr(self, name), likelihood.num_latents)
+            shape, number = leaf_shape(getattr(self, name)), likelihood.num_latents
+            if shape not in ((), (number,)):
+                raise ValueError(f"`{name}` must be one number or have shape ({number},), got shape {shape}")
         return dataclasses.replace(model, likelihood=likelihood), data, schema
 
     def numpyro_model(self, x: Float[Array, "n d"], y: Float[Array, "n *k"] | None = None) -> None:
@@ -184,9 +186,3 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         points = data["x"] if model.inducing_points is None else model.inducing_points
         white = sample[WHITENED if model.inducing_points is None else INDUCING]
         return model, LatentFunctions(model.kernel, points, white, model.mean, model.scale)
-
-
-def _check_shape(name: str, value: Leaf, num_latents: int) -> None:
-    shape = leaf_shape(value)
-    if shape not in ((), (num_latents,)):
-        raise ValueError(f"`{name}` must be one number or have shape ({num_latents},), got shape {shape}")

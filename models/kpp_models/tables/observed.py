@@ -20,13 +20,9 @@ from kpp.inference.toolkit import Sample
 from kpp.kernels import check_non_negative
 from kpp.kernels.toolkit import check_positive
 from kpp.storage.serialization import data_class
-from kpp.typing import Leaf, Numbers
+from kpp.typing import Leaf
 
 SIGNS = "signs_whitened"
-
-
-def _as_values(value: Numbers) -> Array:
-    return as_finite_array(value, "values")
 
 
 @data_class
@@ -55,7 +51,7 @@ class Observed(eqx.Module):
     """
 
     functional: AbstractFunctional
-    values: Float[Array, " q"] = eqx.field(converter=_as_values)
+    values: Float[Array, " q"] = eqx.field(converter=lambda value: as_finite_array(value, "values"))
     noise_variance: Leaf = scalar_field("noise_variance", default=0.0)
     only_signs: bool = eqx.field(static=True, default=False)
 

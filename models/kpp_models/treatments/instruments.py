@@ -7,6 +7,7 @@ condition is measured by a kernel of Z, and used as the likelihood of f.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,9 +172,7 @@ def instrumental_regression(
     )
     if instrument_regularization is None:
         selected = select_regularization(embedding).embedding.regularization
-        embedding = ConditionalMeanEmbedding(
-            kernel=kernel, input_kernel=instrument_kernel, inputs=sources, points=inputs, regularization=selected
-        )
+        embedding = dataclasses.replace(embedding, regularization=selected)
     grid = jnp.asarray(_GRID if regularization is None else [regularization])
     return InstrumentalRegression(
         *_fit(embedding, outcome, grid), jnp.asarray(embedding.regularization), jnp.asarray(adjusting), schema

@@ -62,7 +62,10 @@ class Assignment:
     def weights(self, values: Float[np.ndarray, " t"]) -> Float[np.ndarray, "t n"]:
         """Return the inverse-probability weights of the rows at each value of the treatment; see `effective_rows`."""
         if self.is_number:
-            return self._number_weights(values)
+            bandwidth = 1.06 * self.treatment.std() * len(self.treatment) ** -0.2  # Silverman 1986, equation 3.28
+            near = np.exp(-0.5 * ((self.treatment[None] - values[:, None]) / bandwidth) ** 2)
+            density = np.exp(-0.5 * ((values[:, None] - self.fitted[None]) / self.residual_scale) ** 2)
+            return near / np.maximum(density, _LEAST)
         return (self.treatment[None] == values[:, None]) / np.maximum(self.propensities(values), _LEAST)
 
     def is_common(self, values: Float[np.ndarray, "l n"]) -> Bool[np.ndarray, "l n"]:
@@ -86,12 +89,6 @@ class Assignment:
             nothing = np.zeros(len(self.treatment))
             chances = np.stack([found.get(str(value), nothing) for value in values])
         return chances
-
-    def _number_weights(self, values: np.ndarray) -> Float[np.ndarray, "t n"]:
-        bandwidth = 1.06 * self.treatment.std() * len(self.treatment) ** -0.2  # Silverman 1986, equation 3.28
-        near = np.exp(-0.5 * ((self.treatment[None] - values[:, None]) / bandwidth) ** 2)
-        density = np.exp(-0.5 * ((values[:, None] - self.fitted[None]) / self.residual_scale) ** 2)
-        return near / np.maximum(density, _LEAST)
 
 
 def effective_size(weights: Float[np.ndarray, "t n"]) -> Float[np.ndarray, " t"]:

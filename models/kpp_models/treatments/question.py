@@ -77,6 +77,16 @@ class EffectQuestion:
         names = ", ".join(covariates)
         return f"{left} = sum_{{{names}}} {law} P({names})"
 
+    def attributes(self, treatment_name: str, rows: int, *, bootstrap: bool = True) -> dict[str, Any]:
+        """Return what the dataset of each estimate records: the question, the number of rows, and the bootstrap."""
+        return {
+            "graph": str(self.graph),
+            "treatment_name": treatment_name,
+            "outcome": self.outcome,
+            "bootstrap": int(bootstrap),
+            "rows": rows,
+        }
+
     def read_outcome(self, table: pd.DataFrame, argument: str = "outcome") -> tuple[Float[np.ndarray, " n"], bool]:
         """Return the outcome of each row, (n,), and whether it is a column of booleans; messages name the argument.
 

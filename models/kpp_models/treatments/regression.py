@@ -240,7 +240,11 @@ def fit_outcome(
     scaled, scales = standardize(features, "data")
     refuse_constant(scaled.iloc[:, 0], scales.schema.feature_names[0])
     center, width = (outcome.mean(), outcome.std()) if mean_is_latent(likelihood) else (0.0, 1.0)
-    model = _model(scales.schema, num_treatments, likelihood, *models)
+    if likelihood is None:
+        model = models[0](_kernel(scales.schema, num_treatments, 1.0), noise_variance=_NOISE_PRIOR)
+    else:
+        variance, mean = (1.0, 0.0) if mean_is_latent(likelihood) else _LATENT_PRIOR
+        model = models[1](_kernel(scales.schema, num_treatments, variance), likelihood, mean=mean)
     inference = Laplace(num_samples=250, progress=False) if inference is None else inference
     fit = model.fit(rng_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)
     return OutcomeFit(fit, scales, float(center), float(width), features)
@@ -269,20 +273,6 @@ def fit_many_rows(
     found = fit_outcome(fit_key, features.iloc[some], outcome[some], None, inference, (gaussian, models[1]))
     every = {"x": jnp.asarray(found.scales.apply(points)), "y": jnp.asarray((outcome - found.center) / found.width)}
     return found._replace(fit=dataclasses.replace(found.fit, arviz=None, data=every), features=features)
-
-
-def _model(
-    schema: Schema,
-    num_treatments: int,
-    likelihood: AbstractPointwiseLikelihood | None,
-    gaussian: Callable[..., Any],
-    general: Callable[..., Any],
-) -> Any:
-    """Return the model of a standardized outcome of numbers with noise, or of an outcome of a likelihood."""
-    if likelihood is None:
-        return gaussian(_kernel(schema, num_treatments, 1.0), noise_variance=_NOISE_PRIOR)
-    variance, mean = (1.0, 0.0) if mean_is_latent(likelihood) else _LATENT_PRIOR
-    return general(_kernel(schema, num_treatments, variance), likelihood, mean=mean)
 
 
 def _kernel(schema: Schema, num_treatments: int, variance: float) -> AbstractKernel:

@@ -10,7 +10,6 @@ from typing import Any, overload
 import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from kpp.causal import CPDAG, CausalDAG, NotCoveredError
 from kpp.causal.toolkit import UnreachableOutcomeError, as_causal_graph
@@ -98,7 +97,8 @@ class EffectStudy:
         treatments, number = self.question.treatments, self.options.num_inducing
         models = GPRegression, GeneralizedGP
         features = self.table[[*treatments, *covariates, *self.further]]
-        outcome, likelihood = self._outcome()
+        outcome, is_boolean = self.question.read_outcome(self.table)
+        likelihood = BernoulliLikelihood() if is_boolean and self.likelihood is None else self.likelihood
         if number is not None and likelihood is not None:
             raise ValueError(f"`num_inducing` needs an outcome of numbers with Gaussian noise, got {number}")
         if likelihood is None and (number is not None or len(self.table) > MANY_ROWS):
@@ -152,12 +152,6 @@ class EffectStudy:
                 f"effect of {self.question.treatment!r} on {self.question.outcome!r}, so it is estimated by the "
                 "embedding of its expression with draws of the bootstrap"
             )
-
-    def _outcome(self) -> tuple[Float[np.ndarray, " n"], AbstractPointwiseLikelihood | None]:
-        """Return the outcome and its likelihood, by default that of labels for booleans, None for numbers."""
-        values, is_boolean = self.question.read_outcome(self.table)
-        default = BernoulliLikelihood() if is_boolean else None
-        return values, default if self.likelihood is None else self.likelihood
 
 
 @overload

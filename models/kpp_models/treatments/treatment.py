@@ -108,7 +108,10 @@ class TreatmentColumn:
             if strange:
                 raise ValueError(f"`at` must hold levels of {self.name!r}, {self.levels}, got {strange}")
             return np.array([float(self.levels.index(label)) for label in labels]), labels
-        values = self._default_values() if at is None else np.asarray(at, dtype=float)
+        values = np.unique(self.treatment) if at is None else np.asarray(at, dtype=float)
+        if at is None and len(values) > 2:
+            low, high = np.quantile(self.treatment, [0.05, 0.95])
+            values = np.linspace(low, high, _NUM_VALUES)
         if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
             raise ValueError(f"`at` must hold finite numbers, shape (t,), got {at!r}")
         return values, values.tolist()
@@ -131,13 +134,6 @@ class TreatmentColumn:
             later = later[1:]
             weights = weights * part.assignment(mask, later).weights(own)
         return effective_size(weights)
-
-    def _default_values(self) -> Float[np.ndarray, " t"]:
-        different = np.unique(self.treatment)
-        if len(different) <= 2:
-            return different
-        low, high = np.quantile(self.treatment, [0.05, 0.95])
-        return np.linspace(low, high, _NUM_VALUES)
 
 
 def covariate_balance(

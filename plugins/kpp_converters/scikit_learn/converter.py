@@ -69,7 +69,10 @@ class SklearnConverter(AbstractConverter):
     """
 
     def gp_posterior(self, model: Any) -> GPPosterior:
-        return _convert(model, _POSTERIORS, _posterior_of_fit)
+        def of_fit(fit: Any) -> GPPosterior:  # without axes of draws if there is only one, so that it has a law
+            return fit.function_posterior(at="mean" if fit.num_chains * fit.num_draws == 1 else "draws")
+
+        return _convert(model, _POSTERIORS, of_fit)
 
     def rkhs_function(self, model: Any) -> RKHSFunction:
         """Return the function that an estimator predicts, or the decision function of a classifier."""
@@ -133,11 +136,6 @@ class WrappedFit:
         for step in self.wrapped.steps:
             x = step.transform(x)
         return self.fit.predict(x)
-
-
-def _posterior_of_fit(fit: Any) -> GPPosterior:
-    """Return the posterior of a fit: without axes of draws if there is only one, so that it has a law of its own."""
-    return fit.function_posterior(at="mean" if fit.num_chains * fit.num_draws == 1 else "draws")
 
 
 def _convert(

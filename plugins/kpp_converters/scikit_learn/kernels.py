@@ -8,25 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kpp.kernels import (
-    RBF,
-    AbstractKernel,
-    Constant,
-    Linear,
-    Matern,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    Polynomial,
-    Product,
-    ProductKernel,
-    RationalQuadratic,
-    Scaled,
-    Sum,
-)
+from kpp import kernels
+from kpp.kernels import AbstractKernel
 
-_MATERN: dict[float, Any] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, math.inf: RBF}
+_MATERN: dict[float, Any] = {0.5: kernels.Matern12, 1.5: kernels.Matern32, 2.5: kernels.Matern52, math.inf: kernels.RBF}
 _MAX_POWER = 16  # a power is a product of as many kernels, so its cost grows with the exponent
 
 
@@ -47,10 +32,10 @@ def convert_metric(name: str, num_features: int, *, gamma: float | None, degree:
             f"the kernel {name!r} has no exact counterpart; known are 'rbf', 'linear', 'poly', 'laplacian'"
         )
     if gamma == 0.0:
-        return Constant(1.0)
+        return kernels.Constant(1.0)
     if name == "rbf":
-        return RBF(lengthscale=math.sqrt(0.5 / gamma))  # exp(-gamma r^2) = exp(-r^2 / (2 l^2))
-    return ProductKernel(tuple(Matern12(lengthscale=1.0 / gamma) for _ in range(num_features)))
+        return kernels.RBF(lengthscale=math.sqrt(0.5 / gamma))  # exp(-gamma r^2) = exp(-r^2 / (2 l^2))
+    return kernels.ProductKernel(tuple(kernels.Matern12(lengthscale=1.0 / gamma) for _ in range(num_features)))
 
 
 def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
@@ -63,7 +48,7 @@ def convert_gp_kernel(kernel: Any, num_features: int) -> AbstractKernel:
 
 def linear_kernel(num_features: int) -> AbstractKernel:
     """Return the linear kernel with one variance per feature; its product terms are known."""
-    return Linear(variance=np.ones(num_features))
+    return kernels.Linear(variance=np.ones(num_features))
 
 
 def has_noise(kernel: Any) -> bool:
@@ -85,7 +70,7 @@ def _matern(kernel: Any, num_features: int) -> AbstractKernel:
     closed_form = _MATERN.get(kernel.nu)
     if closed_form is not None:
         return closed_form(lengthscale=kernel.length_scale)
-    return Matern(lengthscale=kernel.length_scale, nu=float(kernel.nu))
+    return kernels.Matern(lengthscale=kernel.length_scale, nu=float(kernel.nu))
 
 
 def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
@@ -94,28 +79,28 @@ def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
             "ExpSineSquared takes the sine of the distance, which is a kernel for one feature only, not for "
             f"{num_features} features (kpp.kernels.Periodic is a product over features)"
         )
-    return Periodic(lengthscale=kernel.length_scale, period=kernel.periodicity)
+    return kernels.Periodic(lengthscale=kernel.length_scale, period=kernel.periodicity)
 
 
 def _dot_product(kernel: Any, num_features: int) -> AbstractKernel:
     linear = linear_kernel(num_features)
-    return Sum((linear, Constant(kernel.sigma_0**2))) if kernel.sigma_0 else linear  # x^T x' + s^2
+    return kernels.Sum((linear, kernels.Constant(kernel.sigma_0**2))) if kernel.sigma_0 else linear  # x^T x' + s^2
 
 
 def _sum(kernel: Any, num_features: int) -> AbstractKernel | None:
     parts = [part for side in (kernel.k1, kernel.k2) if (part := _convert(side, num_features)) is not None]
-    return Sum(tuple(parts)) if len(parts) == 2 else (parts[0] if parts else None)
+    return kernels.Sum(tuple(parts)) if len(parts) == 2 else (parts[0] if parts else None)
 
 
 def _product(kernel: Any, num_features: int) -> AbstractKernel | None:
     left, right = _convert(kernel.k1, num_features), _convert(kernel.k2, num_features)
     if left is None or right is None:
         return None
-    if isinstance(left, Constant):
-        return Scaled(right, left.variance)
-    if isinstance(right, Constant):
-        return Scaled(left, right.variance)
-    return Product((left, right))
+    if isinstance(left, kernels.Constant):
+        return kernels.Scaled(right, left.variance)
+    if isinstance(right, kernels.Constant):
+        return kernels.Scaled(left, right.variance)
+    return kernels.Product((left, right))
 
 
 def _power(kernel: Any, num_features: int) -> AbstractKernel | None:
@@ -125,7 +110,7 @@ def _power(kernel: Any, num_features: int) -> AbstractKernel | None:
     if type(kernel.kernel).__name__ == "DotProduct":
         return _polynomial(1.0, power, kernel.kernel.sigma_0**2)
     base = _convert(kernel.kernel, num_features)
-    return base if base is None or power == 1 else Product((base,) * int(power))
+    return base if base is None or power == 1 else kernels.Product((base,) * int(power))
 
 
 def _polynomial(gamma: float, degree: Any, offset: Any) -> AbstractKernel:
@@ -135,16 +120,18 @@ def _polynomial(gamma: float, degree: Any, offset: Any) -> AbstractKernel:
         raise ValueError(
             f"a polynomial kernel needs `gamma` above 0 and `coef0` of at least 0, got {gamma} and {offset}"
         )
-    return Polynomial(degree=int(degree), lengthscale=1.0 / math.sqrt(gamma), offset=offset)  # gamma = 1 / l^2
+    return kernels.Polynomial(degree=int(degree), lengthscale=1.0 / math.sqrt(gamma), offset=offset)  # gamma = 1 / l^2
 
 
 _RULES: dict[str, Callable[[Any, int], AbstractKernel | None]] = {
-    "RBF": lambda kernel, d: RBF(lengthscale=kernel.length_scale),
+    "RBF": lambda kernel, d: kernels.RBF(lengthscale=kernel.length_scale),
     "Matern": _matern,
-    "RationalQuadratic": lambda kernel, d: RationalQuadratic(lengthscale=kernel.length_scale, alpha=kernel.alpha),
+    "RationalQuadratic": lambda kernel, d: kernels.RationalQuadratic(
+        lengthscale=kernel.length_scale, alpha=kernel.alpha
+    ),
     "ExpSineSquared": _periodic,
     "DotProduct": _dot_product,
-    "ConstantKernel": lambda kernel, d: Constant(kernel.constant_value),
+    "ConstantKernel": lambda kernel, d: kernels.Constant(kernel.constant_value),
     "WhiteKernel": lambda kernel, d: None,
     "Sum": _sum,
     "Product": _product,

@@ -11,7 +11,7 @@ from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin, halve, pair_up, two_sides
 from kpp_gpec.boundary.farthest_points import spread
-from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
+from kpp_gpec.boundary.sampler import AbstractBoundarySampler
 
 _SEEDS = ("training", "walk", "both")
 
@@ -55,7 +55,6 @@ class BisectionSampler(AbstractBoundarySampler):
     tolerance: float = eqx.field(static=True, default=1e-4)
 
     def __check_init__(self) -> None:
-        check_sampler(self)
         one_of(self.seeds, "seeds", _SEEDS)
         if self.num_pairs is not None:
             count(self.num_pairs, "num_pairs")

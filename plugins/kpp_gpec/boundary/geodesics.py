@@ -69,7 +69,9 @@ def geodesic_distances(points: AnyArray, num_neighbors: int = 10) -> Geodesics:
         return Geodesics(zeros, num_components=1, num_neighbors=0)
     graph = _neighbor_graph(distinct, num_neighbors)
     num_components, labels = connected_components(graph, directed=False)
-    distances = _shortest_paths(_with_bridges(graph, distinct, labels))
+    # The graph has both directions of each edge, so it can be treated as directed, which is faster.
+    distances = dijkstra(_with_bridges(graph, distinct, labels), directed=True)
+    distances = np.minimum(distances, distances.T)  # the sums along a path in the two directions differ by rounding
     in_order = jnp.asarray(distances[np.ix_(positions, positions)], jnp.result_type(float))
     return Geodesics(in_order, int(num_components), num_neighbors)
 
@@ -117,11 +119,3 @@ def _nearest_own(
         parts.append((nearest, distances[np.arange(len(block)), nearest]))
     nearest, lengths = (np.concatenate(part) for part in zip(*parts, strict=True))
     return nearest, lengths
-
-
-def _shortest_paths(graph: csr_array) -> Float[np.ndarray, "J J"]:
-    """Return the lengths of the shortest paths between all nodes of a symmetric graph."""
-    # The graph has both directions of each edge, so it can be treated as directed, which is faster.
-    distances = dijkstra(graph, directed=True)
-    # The sums along a path in the two directions differ by rounding.
-    return np.minimum(distances, distances.T)

@@ -15,7 +15,7 @@ from kpp.foundation.validation import count, positive
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin, halve, nearest
-from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
+from kpp_gpec.boundary.sampler import AbstractBoundarySampler
 
 # A crossing is searched at half the final width from the last point and at multiples of it, up to a length in standard
 # units.
@@ -51,7 +51,6 @@ class GradientSampler(AbstractBoundarySampler):
     tolerance: float = eqx.field(static=True, default=1e-4)
 
     def __check_init__(self) -> None:
-        check_sampler(self)
         if self.num_starts is not None:
             count(self.num_starts, "num_starts")
         count(self.num_steps, "num_steps")

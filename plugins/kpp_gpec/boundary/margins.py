@@ -62,8 +62,11 @@ class ClassMargin:
         if values.ndim == 1 and values.dtype.kind != "f":
             return _library(values).where(values == self.index, 1.0, -1.0)
         if values.ndim == 1 or values.shape[1] == 1:
-            return _against_half(values.reshape(-1), self.index)
-        return _against_the_rest(values, self.index)
+            _check_index(self.index, 2)
+            return (2 * self.index - 1) * (values.reshape(-1) - 0.5)  # class 1 is above one half, class 0 below
+        _check_index(self.index, values.shape[1])
+        others = _library(values).where(np.arange(values.shape[1]) == self.index, -np.inf, values)
+        return values[:, self.index] - others.max(axis=1)
 
 
 def level_margin(function: _Function, level: float, index: int = 0) -> _Function:
@@ -168,18 +171,6 @@ def _output(values: AnyArray, index: int) -> Any:
         return values
     _check_index(index, values.shape[1])
     return values[:, index]
-
-
-def _against_half(values: AnyArray, index: Any) -> Any:
-    _check_index(index, 2)
-    return (2 * index - 1) * (values - 0.5)  # class 1 is above one half, class 0 below
-
-
-def _against_the_rest(values: AnyArray, index: Any) -> Any:
-    _check_index(index, values.shape[1])
-    library = _library(values)
-    others = library.where(np.arange(values.shape[1]) == index, -np.inf, values)
-    return values[:, index] - others.max(axis=1)
 
 
 def _check_index(index: object, count: int) -> None:

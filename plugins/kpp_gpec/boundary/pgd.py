@@ -15,7 +15,7 @@ from kpp.foundation.validation import count
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin, halve
-from kpp_gpec.boundary.sampler import AbstractBoundarySampler, check_sampler
+from kpp_gpec.boundary.sampler import AbstractBoundarySampler
 
 # The length of a step, in radii: the default of Foolbox, whose attacks the paper uses.
 _STEP = 0.01 / 0.3
@@ -61,7 +61,6 @@ class PGDSampler(AbstractBoundarySampler):
     tolerance: float = eqx.field(static=True, default=1e-4)
 
     def __check_init__(self) -> None:
-        check_sampler(self)
         count(self.num_seeds, "num_seeds")
         count(self.num_steps, "num_steps")
         if not self.radii or min(self.radii) <= 0 or list(self.radii) != sorted(set(self.radii)):

@@ -99,6 +99,11 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
         tolerance: The distance in standard units up to which two points count as one.
     """
 
+    def __check_init__(self) -> None:
+        count(self.max_points, "max_points")
+        positive(self.width, "width")
+        at_least(self.tolerance, "tolerance", 0.0, infinity_allowed=False)
+
     @abc.abstractmethod
     def search(self, rng: np.random.Generator, margin: CountedMargin, z: Float[np.ndarray, "n d"]) -> Brackets:
         """Find segments that the boundary crosses.
@@ -157,13 +162,6 @@ class StandardizedMargin:
     def __call__(self, z: Float[AnyArray, "n d"]) -> Any:
         """Return the margin at points."""
         return self.margin(z * self.scale + self.location)
-
-
-def check_sampler(sampler: AbstractBoundarySampler) -> None:
-    """Check the fields that every sampler has."""
-    count(sampler.max_points, "max_points")
-    positive(sampler.width, "width")
-    at_least(sampler.tolerance, "tolerance", 0.0, infinity_allowed=False)
 
 
 def _generator(rng_key: RngKey) -> np.random.Generator:

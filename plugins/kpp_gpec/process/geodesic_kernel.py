@@ -7,6 +7,7 @@ boundary.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -133,8 +134,7 @@ class WeightedExponentialGeodesic(AbstractBatchKernel):
         chosen, nearest = farthest_points(distances, num_landmarks)
         members = nearest if self.members is None else nearest[np.asarray(self.members)]
         shared = distances[np.ix_(chosen, chosen)]
-        fields = self.points, shared, self.decay, self.concentration, self.normalized
-        return WeightedExponentialGeodesic(*fields, members=members)
+        return dataclasses.replace(self, distances=shared, members=members, root=None)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:

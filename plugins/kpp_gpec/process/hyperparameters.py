@@ -12,6 +12,7 @@ takes seconds for data of any size; its result is used for all points.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -181,7 +182,9 @@ def _loss(
 
     def loss(free: Mapping[str, Array]) -> Array:
         parameters = {**fixed, **free}
-        gram = combine_kernels(_at(boundary, parameters), parameters.get("lengthscale")).gram(points)
+        own: dict[str, Any] = {name: parameters[name] for name in ("decay", "concentration") if name in parameters}
+        geodesic = None if boundary is None else dataclasses.replace(boundary, **own)
+        gram = combine_kernels(geodesic, parameters.get("lengthscale")).gram(points)
         variance = jnp.asarray(parameters["variance"])
 
         def factorize(relative: Array) -> Array:
@@ -194,19 +197,6 @@ def _loss(
         return 0.5 * jnp.sum((values - mean) ** 2 / spread + jnp.log(2 * jnp.pi * spread))
 
     return jax.value_and_grad(loss)({name: jnp.asarray(value) for name, value in free.items()})
-
-
-def _at(boundary: WeightedExponentialGeodesic | None, parameters: Mapping[str, Any]) -> Any:
-    if boundary is None:
-        return None
-    return WeightedExponentialGeodesic(
-        boundary.points,
-        boundary.distances,
-        parameters["decay"],
-        parameters["concentration"],
-        boundary.normalized,
-        boundary.members,
-    )
 
 
 def _by_rule(points: np.ndarray) -> dict[str, np.ndarray]:

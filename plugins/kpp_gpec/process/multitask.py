@@ -164,14 +164,12 @@ def _predict(process: MultitaskProcess, x: AnyArray) -> ProcessLaw:
     cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
     covariance = process.covariance
     mean = (cross @ process.coefficients.T) @ covariance
-    explained = jax.vmap(lambda row: _explained_covariance(process, covariance, row))(cross)
-    left = prior[:, None, None] * covariance[None] - explained
+
+    def explained(row: Array) -> Float[Array, "D D"]:
+        whitened = linalg.solve_lower(process.factor, jnp.kron(covariance, row[:, None]))
+        return whitened.T @ whitened
+
+    left = prior[:, None, None] * covariance[None] - jax.vmap(explained)(cross)
     variance = jnp.maximum(jnp.diagonal(left, axis1=1, axis2=2), 0.0)
     noiseless = jnp.minimum(process.noiseless_variance(cross, prior), variance)
     return ProcessLaw(mean, variance, noiseless, left)
-
-
-def _explained_covariance(process: MultitaskProcess, covariance: Array, row: Array) -> Float[Array, "D D"]:
-    """Return the reduction of the covariance at one point by the explanations."""
-    whitened = linalg.solve_lower(process.factor, jnp.kron(covariance, row[:, None]))
-    return whitened.T @ whitened

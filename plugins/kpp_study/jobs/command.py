@@ -29,7 +29,15 @@ _PARQUET, _CSV = (".parquet", ".pq"), (".csv",)
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")
 def explain(
-    fit: Path, data: Path, output: Path, scheduler: str | None, quiet: bool, debug: bool, **settings: Any
+    fit: Path,
+    data: Path,
+    output: Path,
+    scheduler: str | None,
+    options: tuple[str, ...],
+    seed: int | None,
+    quiet: bool,
+    debug: bool,
+    **settings: Any,
 ) -> None:
     """Explain the rows of DATA (Parquet or CSV) by the saved FIT, block by block.
 
@@ -44,45 +52,28 @@ def explain(
         stack.enter_context(in_one_line("explain", *_ERRORS, debug=debug))
         if scheduler is not None:
             stack.enter_context(_connect(scheduler))
-        _run(fit, data, output, quiet=quiet, **settings)
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        from kpp.explanations import NamedFunction
+        from kpp.explanations.toolkit import holds_named_function
+        from kpp_study.jobs.job import explain_to_store
+        from kpp_study.study.study_fit import load_fit
+
+        study = None if fit.is_file() and holds_named_function(fit) else load_fit(fit)
+        explain_to_store(
+            NamedFunction.load(fit) if study is None else study.thinned,
+            _read(data),
+            output,
+            rng_key=None if seed is None else jax.random.key(seed),
+            data_name=_digest(data),
+            show_progress=not quiet,
+            units=None if study is None else study.units,
+            **settings,
+            **_parse(options),
+        )
     if not quiet:
         click.echo(f"Done. kpp.Explanation.load({str(output)!r}) reads it.")
-
-
-def _run(
-    fit: Path,
-    data: Path,
-    output: Path,
-    *,
-    explainer: str,
-    value_function: str | None,
-    options: tuple[str, ...],
-    rows_per_block: int,
-    seed: int | None,
-    quiet: bool,
-) -> None:
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    from kpp.explanations import NamedFunction
-    from kpp.explanations.toolkit import holds_named_function
-    from kpp_study.jobs.job import explain_to_store
-    from kpp_study.study.study_fit import load_fit
-
-    study = None if fit.is_file() and holds_named_function(fit) else load_fit(fit)
-    explain_to_store(
-        NamedFunction.load(fit) if study is None else study.thinned,
-        _read(data),
-        output,
-        rows_per_block=rows_per_block,
-        explainer=explainer,
-        value_function=value_function,
-        rng_key=None if seed is None else jax.random.key(seed),
-        data_name=_digest(data),
-        show_progress=not quiet,
-        units=None if study is None else study.units,
-        **_parse(options),
-    )
 
 
 def _connect(address: str) -> Any:

@@ -28,25 +28,20 @@ def report(explanation: Path, output: Path | None, title: str | None, overwrite:
     """
     output = explanation.with_suffix(".html") if output is None else output
     with in_one_line("report", ImportError, OSError, TypeError, ValueError, debug=debug, code=2):
-        _write(explanation, output, title, overwrite)
+        from kpp.explanations import Explanation
+        from kpp.runtime.files import replace_when_complete
+        from kpp_study.report.explanation_report import render_explanation
+
+        if output.is_dir():
+            raise ValueError(f"--output {str(output)!r} is a folder; give the name of a file, such as report.html")
+        if output.exists() and not overwrite:
+            raise ValueError(f"--output {str(output)!r} exists; add --overwrite to replace it")
+        try:
+            loaded = Explanation.load(explanation)
+        except ValueError as error:
+            needed = "EXPLANATION must be a file of `kpp.Explanation.save`, such as explanation.nc"
+            raise ValueError(f"{error}. {needed}") from error
+        page = render_explanation(loaded, title=title)
+        with replace_when_complete(output) as partial:
+            partial.write_text(page, encoding="utf-8")
     click.echo(f"Done. The report is {output}")
-
-
-def _write(path: Path, output: Path, title: str | None, overwrite: bool) -> None:
-    from kpp.explanations import Explanation
-    from kpp.runtime.files import replace_when_complete
-    from kpp_study.report.explanation_report import render_explanation
-
-    if output.is_dir():
-        raise ValueError(f"--output {str(output)!r} is a folder; give the name of a file, such as report.html")
-    if output.exists() and not overwrite:
-        raise ValueError(f"--output {str(output)!r} exists; add --overwrite to replace it")
-    try:
-        explanation = Explanation.load(path)
-    except ValueError as error:
-        raise ValueError(
-            f"{error}. EXPLANATION must be a file of `kpp.Explanation.save`, such as explanation.nc"
-        ) from error
-    page = render_explanation(explanation, title=title)
-    with replace_when_complete(output) as partial:
-        partial.write_text(page, encoding="utf-8")

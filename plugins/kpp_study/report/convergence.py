@@ -117,11 +117,8 @@ def assess(
 
 def hyperparameters(dataset: xr.Dataset) -> xr.Dataset:
     """Return the sites of a group with few numbers or one number for each feature, without latent values."""
-    return dataset[[name for name, values in _with_draws_first(dataset).items() if not _is_long(values)]]
-
-
-def _is_long(values: xr.DataArray) -> bool:
-    return values[0, 0].size > _LONGEST and not str(values.dims[-1]).endswith("feature")
+    found = _with_draws_first(dataset)
+    return dataset[[n for n, v in found.items() if v[0, 0].size <= _LONGEST or str(v.dims[-1]).endswith("feature")]]
 
 
 def _sized(name: str, values: xr.DataArray) -> str:

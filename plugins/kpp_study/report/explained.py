@@ -70,7 +70,8 @@ def importance(explanation: Explanation, output: int | None = None) -> list[Impo
 
 def _about_zero(found: Sequence[Importance], explanation: Explanation) -> str:
     """Say which bars reach 0, and what that means."""
-    if not _holds_zero(explanation):
+    draws = explanation.values.sizes["chain"] * explanation.values.sizes["draw"]
+    if draws < _FEWEST_DRAWS or explanation.attrs.get("uncertainty") == "hyperparameters only":
         return (
             "The intervals hold too little of the uncertainty to reach 0, even for a feature that is pure noise. Where "
             "few rows have a certain sign, the data do not show that the feature matters."
@@ -80,12 +81,6 @@ def _about_zero(found: Sequence[Importance], explanation: Explanation) -> str:
     if not below:
         return f"{told} No interval does."
     return f"{told} It does so, and the data do not show that the feature matters, for {listed(below, _MOST)}."
-
-
-def _holds_zero(explanation: Explanation) -> bool:
-    """Return whether the draws hold enough of the uncertainty for intervals of features without effect to reach 0."""
-    draws = explanation.values.sizes["chain"] * explanation.values.sizes["draw"]
-    return draws >= _FEWEST_DRAWS and explanation.attrs.get("uncertainty") != "hyperparameters only"
 
 
 def explained_part(

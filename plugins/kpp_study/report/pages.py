@@ -44,10 +44,6 @@ def _environment() -> jinja2.Environment:
     )
     names = ("number", "short", "fixed", "interval", "percent", "short_name")
     environment.filters |= {name: getattr(numbers, name) for name in names}
-    environment.filters["breakable"] = _breakable
+    # A name whose line may end after each underscore, and not only where the space ends.
+    environment.filters["breakable"] = lambda name: escape(name).replace("_", Markup("_<wbr>"))
     return environment
-
-
-def _breakable(name: str) -> Markup:
-    """Return a name whose line may end after each underscore, and not only where the space ends."""
-    return escape(name).replace("_", Markup("_<wbr>"))

@@ -27,7 +27,11 @@ def check_output(output: Path, overwrite: bool) -> None:
     An empty folder is treated as missing. With `overwrite` the results of an earlier study, the files in `FILES`, may
     be replaced; other files are never replaced.
     """
-    _check_parent(output)
+    parent = next(folder for folder in output.absolute().parents if os.path.lexists(folder))
+    if not parent.is_dir():
+        raise StudyError(f"--output {str(output)!r}: {str(parent)!r} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StudyError(f"--output {str(output)!r}: the folder {str(parent)!r} can't be written")
     if not os.path.lexists(output):
         return
     if output.is_symlink() or not output.is_dir():
@@ -53,7 +57,12 @@ def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
     output = output.absolute()
     remove_leftovers(output)
     check_output(output, overwrite)
-    _make_parent(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(
+            f"--output {str(output)!r}: {str(output.parent)!r} can't be made ({error.strerror})"
+        ) from error
     partial = temporary_path(output)
     partial.mkdir()
     try:
@@ -72,20 +81,3 @@ def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
 def versions() -> dict[str, str]:
     """Return the versions of the packages that matter."""
     return {name: importlib.metadata.version(name) for name in _PACKAGES}
-
-
-def _check_parent(output: Path) -> None:
-    parent = next(folder for folder in output.absolute().parents if os.path.lexists(folder))
-    if not parent.is_dir():
-        raise StudyError(f"--output {str(output)!r}: {str(parent)!r} is not a folder")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise StudyError(f"--output {str(output)!r}: the folder {str(parent)!r} can't be written")
-
-
-def _make_parent(output: Path) -> None:
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StudyError(
-            f"--output {str(output)!r}: {str(output.parent)!r} can't be made ({error.strerror})"
-        ) from error

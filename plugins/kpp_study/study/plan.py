@@ -88,7 +88,10 @@ def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:
     said = "" if data.classes is None else f"data.target: the column {data.target_name!r} has two classes; "
     with blame(f"{said}[model]"):
         prepared, arrays, schema = model.prepare(*data.training, **data.options)
-        _check_order_of_classes(model, data)
+        given = getattr(model, "classes", None)
+        if data.classes is not None and given not in (None, data.classes):
+            needed = f"must be {list(data.classes)} as in the data, or left out"
+            raise StudyError(f"model.classes {needed}, got {list(given)}")
     if config.data_sets:
         with blame("[certificate]"):
             check_certifiable(prepared, arrays, schema)
@@ -118,13 +121,6 @@ def choose_rows(
     if unknown:
         raise StudyError(f"{key} lists the rows {unknown}, but the data have the rows 0 to {num_rows - 1}")
     return np.array(rows)
-
-
-def _check_order_of_classes(model: AbstractModel, data: StudyData) -> None:
-    """Raise StudyError if a model has classes in another order than the data, whose second one is called 1."""
-    given = getattr(model, "classes", None)
-    if data.classes is not None and given not in (None, data.classes):
-        raise StudyError(f"model.classes must be {list(data.classes)} as in the data, or left out, got {list(given)}")
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,11 @@ def run_study(
         plan = make_plan(config, progress=progress)
     kept = kept_fit(output, config, plan.data)
     with output_folder(output, overwrite=overwrite) as folder:
-        fit = _load_fit(kept, stages) if resume else _make_fit(plan, kept, stages)
+        if resume:
+            fit, stages.seconds["fit"] = kept.load()
+            stages.say(f"going on from the finished fit, which took {duration(stages.seconds['fit'])}")
+        else:
+            fit = _make_fit(plan, kept, stages)
         try:
             _write_folder(folder, plan, fit, stages)
         except BaseException:
@@ -114,13 +118,6 @@ def run_study(
             raise
     kept.remove()
     return output
-
-
-def _load_fit(kept: KeptFit, stages: Stages) -> Fit:
-    """Read the kept fit; its stage counts the seconds that the fit once took."""
-    fit, stages.seconds["fit"] = kept.load()
-    stages.say(f"going on from the finished fit, which took {duration(stages.seconds['fit'])}")
-    return fit
 
 
 def _make_fit(plan: StudyPlan, kept: KeptFit, stages: Stages) -> Fit:

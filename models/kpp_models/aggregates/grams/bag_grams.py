@@ -175,7 +175,8 @@ def waves_of(rng_key: Array, kernel: AbstractKernel, num_frequencies: int, num_f
     if isinstance(kernel, Selected):
         index = jnp.asarray(kernel.features)
         terms = waves_of(rng_key, kernel.kernel, num_frequencies, len(kernel.features))
-        return [Waves(term.variance, _in_columns(term.frequencies, index, num_features)) for term in terms]
+        zeros = jnp.zeros((num_frequencies, num_features))
+        return [Waves(term.variance, zeros.at[:, index].set(term.frequencies)) for term in terms]
     if isinstance(kernel, Constant):
         return [Waves(kernel.variance, jnp.zeros((num_frequencies, num_features)))]
     return [_draw(rng_key, kernel, num_frequencies, num_features)]
@@ -218,10 +219,6 @@ def _multiply(several: list[list[Waves]]) -> list[Waves]:
         return Waves(first.variance * second.variance, first.frequencies + second.frequencies)
 
     return [functools.reduce(pair, choice) for choice in itertools.product(*several)]
-
-
-def _in_columns(frequencies: Array, index: Array, num_features: int) -> Array:
-    return jnp.zeros((frequencies.shape[0], num_features), frequencies.dtype).at[:, index].set(frequencies)
 
 
 def _draw(rng_key: Array, kernel: AbstractKernel, num_frequencies: int, num_features: int) -> Waves:

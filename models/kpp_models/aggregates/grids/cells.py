@@ -128,7 +128,10 @@ def bags_from_grid(
     else:
         cells_grid = as_dataset(coarse, "coarse")
         places = [_places(pixels.mask, cells_grid, dim, (edges or {}).get(dim)) for dim in pixels.dims]
-    cells = _read_cells(cells_grid, pixels.dims, covariates, coordinates)
+    for name in covariates:
+        if name not in cells_grid.data_vars:
+            raise ValueError(f"`covariates`: {unknown_feature(name, [str(known) for known in cells_grid.data_vars])}")
+    cells = read_pixels(cells_grid, grid_template(cells_grid, pixels.dims), covariates, coordinates)
     return _group(pixels, cells, _flat(places, cells.mask.shape)[pixels.mask.values], standardize, empty)
 
 
@@ -158,16 +161,6 @@ def coarsen(dataset: Any, blocks: Mapping[Any, int] | int, *, boundary: str = "e
             )
     grid: Any = as_dataset(dataset) if isinstance(dataset, xr.Dataset) else without_fill_values(dataset)
     return grid.coarsen(sizes, boundary=boundary).mean()
-
-
-def _read_cells(
-    coarse: xr.Dataset, dims: Sequence[Hashable], covariates: Sequence[str], coordinates: bool
-) -> GridPoints:
-    """Return the coarse cells whose covariates are complete."""
-    for name in covariates:
-        if name not in coarse.data_vars:
-            raise ValueError(f"`covariates`: {unknown_feature(name, [str(known) for known in coarse.data_vars])}")
-    return read_pixels(coarse, grid_template(coarse, dims), covariates, coordinates)
 
 
 def _group(pixels: GridPoints, cells: GridPoints, flat: np.ndarray, standardize: bool, empty: str) -> GridBags:

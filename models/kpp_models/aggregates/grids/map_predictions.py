@@ -71,7 +71,10 @@ def predict_map(
     check_probability(probability, "probability")
     positive(scale, "scale")
     count(rows, "rows")
-    mean, variance, around = _moments(fit, grid.points, min(rows, grid.num_points), progress)
+    size = min(rows, grid.num_points)
+    with progress_bar(-(-grid.num_points // size), "pixels", show=progress) as bar:
+        moments = map_blocks(lambda block: _average(fit.predict(block)), grid.points, size, bar=bar)
+    mean, variance, around = moments
     varies = noise and bool(around.any())
     mean, sd = center + scale * mean, scale * np.sqrt(variance + around * varies)
     width = NormalDist().inv_cdf((1.0 + probability) / 2.0) * sd
@@ -119,15 +122,8 @@ def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float
     }
 
 
-def _moments(
-    fit: Predictor, points: np.ndarray, rows: int, progress: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the mean and the variance of the field over the draws at every point, and the variance around it."""
-    with progress_bar(-(-len(points) // rows), "pixels", show=progress) as bar:
-        return map_blocks(lambda block: _average(fit.predict(block)), points, rows, bar=bar)
-
-
 def _average(prediction: xr.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the mean and the variance of the field over the draws at each point, and the variance around it."""
     dims = [dim for dim in _SAMPLE_DIMS if dim in prediction["mean"].dims]
     mean, total = prediction["mean"].mean(dims), prediction["latent_variance"].mean(dims) + prediction["mean"].var(dims)
     around = prediction["noise_variance"].mean(dims) if "noise_variance" in prediction else xr.zeros_like(mean)

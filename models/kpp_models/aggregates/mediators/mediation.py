@@ -219,7 +219,9 @@ def check_mediation(
     centered = targets - jnp.mean(targets)
     sizes = bags.sizes.astype(bags.points.dtype)
     ridges = jnp.sum(sizes) / sizes if estimator == "exact" else jnp.full_like(sizes, bags.num_bags)
-    spread = _center(bags.gram(kernel))
+    gram = bags.gram(kernel)
+    rows = gram - jnp.mean(gram, axis=0)[None, :]
+    spread = rows - jnp.mean(rows, axis=1)[:, None]  # the inner products of the elements less their mean
     if not float(jnp.trace(spread)) > 0.0:
         raise ValueError("`bags` must hold bags that `kernel` can tell apart, got equal mean embeddings")
     of_bags = _least_share(bag_kernels, bags.covariates, ridges, spread)
@@ -255,12 +257,6 @@ def _least_error(kernel: AbstractKernel, covariates: Array, ridges: Array, momen
 def _held_out_errors(inverse: Float[Array, "N N"], moments: Float[Array, "N N"]) -> Float[Array, " N"]:
     # Residuals without refits: (C^-1 M C^-1)_ii over the square of (C^-1)_ii.
     return jnp.sum(inverse * (inverse @ moments), axis=1) / jnp.square(jnp.diagonal(inverse))
-
-
-def _center(gram: Float[Array, "N N"]) -> Float[Array, "N N"]:
-    """Return the inner products of the elements less their mean."""
-    rows = gram - jnp.mean(gram, axis=0)[None, :]
-    return rows - jnp.mean(rows, axis=1)[:, None]
 
 
 def _check_bags(bags: Bags) -> None:

@@ -114,27 +114,15 @@ def fit_projection(
     """
     one_of(several, "several", ("in-turn", "jointly"))
     count(max_cycles, "max_cycles")
-    if len(statements) == 1 or several == "in-turn":
-        return _in_turn(statements, table, values, baselines, regression, tol, max_cycles)
-    if len({baseline.given for baseline in baselines}) > 1:
-        raise ValueError(
-            "`several='jointly'` needs statements that are given the same columns, got "
-            f"{'; '.join(map(str, statements))}; take several='in-turn'"
-        )
-    columns = tuple(range(table.shape[1]))
-    joint = additive_regression(regression, [statement.condition for statement in statements])
-    return Projection(((columns, fit_columns(joint, table, values - baselines[0](table))),), 1)
-
-
-def _in_turn(
-    statements: Sequence[Statement],
-    table: Table,
-    values: Columns,
-    baselines: Sequence[BaselineRegression],
-    regression: Regressor,
-    tol: float,
-    max_cycles: int,
-) -> Projection:
+    if len(statements) > 1 and several == "jointly":
+        if len({baseline.given for baseline in baselines}) > 1:
+            raise ValueError(
+                "`several='jointly'` needs statements that are given the same columns, got "
+                f"{'; '.join(map(str, statements))}; take several='in-turn'"
+            )
+        columns = tuple(range(table.shape[1]))
+        joint = additive_regression(regression, [statement.condition for statement in statements])
+        return Projection(((columns, fit_columns(joint, table, values - baselines[0](table))),), 1)
     conditions = [table[:, statement.condition] for statement in statements]
     offsets = [baseline(table) for baseline in baselines]
     corrections = np.zeros((len(statements), *values.shape))
@@ -156,7 +144,7 @@ def _in_turn(
             f"the statements imposed in turn still change the function by {change:.1g} of its standard deviation after "
             f"`max_cycles` = {max_cycles} cycles; `tol` is {tol:g}",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     terms = tuple((statement.condition, regressor) for statement, regressor in zip(statements, fitted, strict=True))
     return Projection(terms, num_cycles)

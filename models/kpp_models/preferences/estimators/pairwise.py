@@ -106,16 +106,12 @@ class PairwiseClassifier(BinaryClassifier, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "N 2"]:
         """Return the probabilities that first items lose and win, (N, 2)."""
-        excess = self._excess(X)
-        return np.stack([0.5 - excess, 0.5 + excess], axis=1)
-
-    def _excess(self, X: Any) -> Float[np.ndarray, " N"]:
-        """Return the probability that the first item wins minus one half."""
         check_is_fitted(self)
         oriented, signs = orient_rows(read_arrays(self, X, reset=False))
         both = np.concatenate([oriented, swap_rows(oriented)])
         there, back = np.split(np.asarray(self.estimator_.predict_proba(both))[:, 1], 2)
-        return signs * (there - back) / 2
+        excess = signs * (there - back) / 2
+        return np.stack([0.5 - excess, 0.5 + excess], axis=1)
 
 
 def _differences(X: np.ndarray) -> Float[np.ndarray, "N d"]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,17 +20,40 @@ from kpp.gp.toolkit import check_categories, check_kernel_fits
 from kpp.kernels import resolve_features
 from kpp_models.tables.estimators.defaults import fixed_kernel, fixed_rbf
 
+Features = TypeVar("Features", bound="KernelFeatures")
+
 
 class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
     """A transformer to the features of a kernel of finite rank, in its attribute `features_`."""
 
     features_: AbstractFeatureKernel
     schema_: Schema
+    kernel: Any
+    random_state: Any = None
 
-    def _read(self, X: Any) -> Float[np.ndarray, "n d"]:
-        """Read the rows of a fit, and remember their columns."""
+    @abc.abstractmethod
+    def _features(self, points: Float[np.ndarray, "n d"]) -> tuple[AbstractFeatureKernel, int]:
+        """Return the kernel of the features, chosen by points, and the number of features."""
+
+    @in_float64
+    def fit(self: Features, X: Any, y: Any = None) -> Features:
+        """Choose the landmarks of Nyström's method, or draw the frequencies of random Fourier features.
+
+        Args:
+            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories, which
+                random Fourier features do not take.
+            y: Not used.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: If the data or a parameter are invalid.
+            TypeError: If the kernel holds priors, or its spectral density must be known and is not.
+        """
         points, self.schema_ = read_points(read_estimator_rows(self, X, reset=True), "X")
-        return points
+        self.features_, self._n_features_out = self._features(points)
+        return self
 
     @in_float64
     def transform(self, X: Any) -> Float[np.ndarray, "p q"]:
@@ -68,29 +92,13 @@ class NystroemFeatures(KernelFeatures):
     method: Any = "random"
     random_state: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any = None) -> NystroemFeatures:
-        """Choose the landmarks.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object; columns of text are categories.
-            y: Not used.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid.
-            TypeError: If the kernel holds priors.
-        """
-        points = self._read(X)
+    def _features(self, points: Float[np.ndarray, "n d"]) -> tuple[AbstractFeatureKernel, int]:
         kernel = fixed_kernel(points, self.schema_) if self.kernel is None else self.kernel
         kernel = resolve_features(kernel, self.schema_.feature_names)
         count = min(self.num_landmarks, len(points))
         key = as_rng_key(self.random_state)
         found = landmarks(points, count, method=self.method, kernel=kernel, rng_key=key)
-        self.features_, self._n_features_out = Nystrom(kernel, found.points), count
-        return self
+        return Nystrom(kernel, found.points), count
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn
@@ -117,29 +125,13 @@ class RandomFourierFeatures(KernelFeatures):
     num_frequencies: Any = 100
     random_state: Any = None
 
-    @in_float64
-    def fit(self, X: Any, y: Any = None) -> RandomFourierFeatures:
-        """Draw the frequencies.
-
-        Args:
-            X: The points, an array (n, d), a data frame or an xarray object, of numbers.
-            y: Not used.
-
-        Returns:
-            The estimator itself.
-
-        Raises:
-            ValueError: If the data or a parameter are invalid.
-            TypeError: If the kernel holds priors, or its spectral density is not known.
-        """
-        points = self._read(X)
+    def _features(self, points: Float[np.ndarray, "n d"]) -> tuple[AbstractFeatureKernel, int]:
         kernel = fixed_rbf(points) if self.kernel is None else self.kernel
         key = as_rng_key(self.random_state)
         features = RandomFourier.approximate(key, kernel, self.num_frequencies, points.shape[1])
         check_kernel_fits(features, jnp.asarray(points))
         check_categories(kernel, self.schema_)
-        self.features_, self._n_features_out = features, 2 * self.num_frequencies
-        return self
+        return features, 2 * self.num_frequencies
 
 
 @eqx.filter_jit

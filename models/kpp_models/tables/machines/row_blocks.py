@@ -64,16 +64,12 @@ class RowBlocks:
         if self.pieces is None:
             found = [_inside(chosen, start, block) for start, block in self.blocks()]
         else:
-            found = self._take_from_pieces(chosen)
+            from dask.delayed import delayed
+
+            take = delayed(_take_from_piece)
+            tasks = [take(self.feature_names, chosen, start, block) for block, start, _ in self.pieces.places]
+            found = complete_all(tasks, lambda _: None, _IF_GONE)
         return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
-
-    def _take_from_pieces(self, chosen: np.ndarray) -> list[Taken]:
-        from dask.delayed import delayed
-
-        assert self.pieces is not None
-        take = delayed(_take_from_piece)
-        tasks = [take(self.feature_names, chosen, start, block) for block, start, _ in self.pieces.places]
-        return complete_all(tasks, lambda _: None, _IF_GONE)
 
 
 def _take_from_piece(feature_names: tuple[str, ...], chosen: np.ndarray, start: int, block: tuple[Any, Any]) -> Taken:
@@ -223,20 +219,15 @@ def sum_over_rows(sums: Callable[[RowBlocks], PyTree], table: RowBlocks, label: 
 
     call, add = delayed(_sum_of_block), delayed(_add)
     shared = delayed(TravelingFunction(functools.partial(_as_numpy, sums)).pack("the model"), traverse=False)
-    groups = []
-    for pieces in _in_groups([*table.pieces.places]):
-        parts = [call(shared, table.feature_names, start, block) for block, start, _ in pieces]
+    groups, places = [], [*table.pieces.places]
+    size = -(-len(places) // NUM_BLOCKS)  # of consecutive blocks, one group for each step of a progress bar
+    for first in range(0, len(places), size):
+        parts = [call(shared, table.feature_names, start, block) for block, start, _ in places[first : first + size]]
         while len(parts) > 1:
             parts = [add(*parts[start : start + _AT_ONCE]) for start in range(0, len(parts), _AT_ONCE)]
         groups += parts
     with progress_bar(len(groups), label, show=progress) as bar:
         return jax.tree.map(jnp.asarray, _add(*complete_all(groups, bar.update, _IF_GONE)))
-
-
-def _in_groups(pieces: Sequence[Any]) -> list[Sequence[Any]]:
-    """Return consecutive groups of blocks, one for each step of a progress bar."""
-    size = -(-len(pieces) // NUM_BLOCKS)
-    return [pieces[start : start + size] for start in range(0, len(pieces), size)]
 
 
 def _as_numpy(sums: Callable[[RowBlocks], PyTree], table: RowBlocks) -> PyTree:

@@ -35,16 +35,8 @@ def average_by_inducing(
 ) -> tuple[FunctionalLaw, Float[Array, " t"]]:
     """Return the laws of the averages at t values of a column, means (b, t) and covariances (b, t, t).
 
-    Args:
-        draw: The posterior by inducing points, without draws.
-        rows: The rows.
-        column: The position of the treatment.
-        values: The values of the treatment.
-        weights: The b sets of weights of the rows.
-        few: A sample of the rows.
-
-    Returns:
-        The laws, and the variances that the inducing points leave out, (t,), which the covariances contain.
+    The covariances contain the variances that the inducing points leave out, (t,), which are returned, too. They are
+    computed at `few`, a sample of the rows.
     """
     kernel, inducing = draw.mean.kernel, draw.mean.points
     whitener = inducing_features(kernel, inducing, inducing[:1])[0]

@@ -39,12 +39,7 @@ def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, op
     dataset = curve_dataset(draws, np.full(len(values), float(mask.sum())), values, labels)
     if options.derivative:
         dataset["average_derivative"] = ("chain", "draw"), np.zeros_like(means)
-    dataset.attrs = {
-        "graph": str(question.graph),
-        "treatment_name": column.name,
-        "outcome": question.outcome,
-        "bootstrap": 1,
-        "rows": int(mask.sum()),
+    dataset.attrs = question.attributes(column.name, int(mask.sum())) | {
         "estimand": str(question.identify([str(column) for column in table.columns])),
         "method": "mean of the outcome, on which the treatment has no effect in the graph",
     }

@@ -48,23 +48,13 @@ def effect_of_expression(
     coded = pd.DataFrame(points, columns=names)
     embedding = EstimandEmbedding.from_estimand(estimand, coded, [question.outcome], [question.treatment])
     center, width = outcome.mean(), outcome.std()  # the regressions shrink to 0
-    query = jnp.asarray(values)[:, None]
-    draws = embedding.bootstrap(
-        rng_key,
-        (outcome - center) / width,
-        query,
-        num_draws=options.num_draws or _NUM_DRAWS,
-        num_iterations=_ITERATIONS,
-    )
+    query, num_draws = jnp.asarray(values)[:, None], options.num_draws or _NUM_DRAWS
+    standardized = (outcome - center) / width
+    draws = embedding.bootstrap(rng_key, standardized, query, num_draws=num_draws, num_iterations=_ITERATIONS)
     # The rows near a value, whatever their other columns.
     near = effective_rows(column.treatment, np.zeros((len(points), 0)), None, values, is_number=column.is_number)
     dataset = curve_dataset(draws.to_numpy() * width + center, near, values, labels)
-    dataset.attrs = {
-        "graph": str(question.graph),
-        "treatment_name": question.treatment,
-        "outcome": question.outcome,
-        "bootstrap": 1,
-        "rows": len(table),
+    dataset.attrs = question.attributes(question.treatment, len(table)) | {
         "estimand": str(estimand),
         "method": _METHOD + (_FRACTION if any(law.chain for law in embedding.chain.factors) else ""),
     }

@@ -84,7 +84,9 @@ def effect_of_fit(
     if by_inducing := regression.is_by_inducing:
         options.check_by_inducing(column.name)
     if options.policies is not None:
-        _check_policies(question, column)
+        changed = question.graph.descendants(question.treatment) & {*column.covariates}
+        if changed:
+            raise CausalError(f"`policies` need covariates that the treatment does not change, unlike {named(changed)}")
         plan = options.read_policies(column, _rows(column, found))
         values, labels = plan.expect(plan.values)[:, mask].mean(axis=1), plan.names
         count = plan.expect(column.assignment().is_common(plan.values))[:, mask].sum(axis=1)
@@ -112,17 +114,14 @@ def effect_of_fit(
     dataset = curve_dataset(draws, count, values, labels)
     parts = np.stack([of_function, expected.var((0, 1, 2)), *left_out])
     dataset["variance_parts"] = xr.DataArray(parts, {"part": _PARTS[: len(parts)]}, ("part", "treatment"))
-    dataset.attrs = {
-        "graph": str(question.graph),
-        "treatment_name": column.name,
-        "outcome": question.outcome,
+    dataset.attrs = question.attributes(column.name, int(mask.sum()), bootstrap=options.bootstrap) | {
         "adjustment": column.covariates,
-        "bootstrap": int(options.bootstrap),
-        "rows": int(mask.sum()),
         "estimand": question.adjusted(column.covariates),
         "method": _METHOD + (_BY_INDUCING if by_inducing else _CORRECTED * options.doubly_robust),
         "uncertainty": _UNCERTAINTY[options.bootstrap],
-    } | ({} if options.doubly_robust else {"caution": _CAUTION})
+    }
+    if not options.doubly_robust:
+        dataset.attrs["caution"] = _CAUTION
     if options.by_row:
         row_key = jax.random.fold_in(slope_key, 0)
         of_rows = regression.of_rows(row_key, values, num_draws, mask)
@@ -175,13 +174,6 @@ def _contrast_function(
 
     covariates = _rows(column, found)[column.covariates]
     return DrawFunction(contrast, table=covariates), covariates
-
-
-def _check_policies(question: EffectQuestion, column: TreatmentColumn) -> None:
-    """Raise CausalError if the treatment changes a covariate, which policies read."""
-    changed = question.graph.descendants(question.treatment) & {*column.covariates}
-    if changed:
-        raise CausalError(f"`policies` need covariates that the treatment does not change, unlike {named(changed)}")
 
 
 def _rows(column: TreatmentColumn, found: OutcomeFit | None) -> pd.DataFrame:

@@ -93,9 +93,12 @@ def mean_outcomes(
             scale = regressions[node].scales
             designs = [_design(question, scale, node, settings[place], values[place], len(rows)) for place in distinct]
             posterior, likelihood = draws[node]
-            latent = _draw_function(latent_key, posterior, jnp.concatenate(designs)).reshape(len(distinct), -1)
+            points = jnp.concatenate(designs)
+            size = jnp.mean(posterior.mean.kernel.diagonal(points))
+            latent = draw_gaussian(latent_key, posterior.mean(points), posterior.covariance(points, points), size)
+            latent = latent.reshape(len(distinct), -1)
             # One draw of the noise for all settings: it cancels in differences where the function does.
-            answer = _expectation if node == question.outcome else _observation(noise_key, len(rows))
+            answer = mean_response if node == question.outcome else _observation(noise_key, len(rows))
             for place, setting in enumerate(settings):
                 found = answer(likelihood, latent[distinct.index(laws.index(laws[place]))])
                 column = regressions[node].center + regressions[node].width * found
@@ -139,15 +142,6 @@ def _design(
     columns = [setting.edges[node] if name == question.treatment else values[name] for name in names]
     points = jnp.stack([jnp.broadcast_to(column, (num_rows,)) for column in columns], axis=1)
     return (points - scales.center[None]) / scales.scale[None]
-
-
-def _draw_function(rng_key: RngKey, posterior: GPPosterior, points: Float[Array, "n d"]) -> Float[Array, " n"]:
-    scale = jnp.mean(posterior.mean.kernel.diagonal(points))
-    return draw_gaussian(rng_key, posterior.mean(points), posterior.covariance(points, points), scale)
-
-
-def _expectation(likelihood: AbstractPointwiseLikelihood, latent: Float[Array, " n"]) -> Float[Array, " n"]:
-    return mean_response(likelihood, latent)
 
 
 def _observation(rng_key: RngKey, num_rows: int) -> Callable[[AbstractPointwiseLikelihood, Array], Array]:

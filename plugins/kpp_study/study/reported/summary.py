@@ -41,6 +41,11 @@ def report_contents(
     predictive = results.predictive_draws(keys["predict"], fit, data, groups) if probability is None else None
     loo, reason = results.leave_one_out(fit, data, groups, of_labels=probability is not None)
     latent = LATENT.get(getattr(model, "link", ""), "latent function")
+    further: Predicted | None = None  # what the rows are predicted to be, where the explanation is of something else
+    if probability is not None and explanation.attrs.get("scale") != "probability":
+        further = Predicted.probability(probability[rows], latent)
+    elif predictive is not None and data.observed is not None:  # of bags, the draws are not of the explained points
+        further = Predicted.observation(predictive[:, rows])
     return ReportContents(
         title=config.title,
         created=sentences.today(),
@@ -55,7 +60,7 @@ def report_contents(
         sample_stats=groups.get("sample_stats"),
         predictive=predictive,
         probability=probability if probability is None or data.match is None else probability[data.match],
-        further=_further(data, rows, probability, predictive, explanation, latent),
+        further=further,
         loo=loo,
         loo_reason=reason,
         explanation=explanation,
@@ -138,25 +143,6 @@ def _value_unit(data: StudyData, explanation: Explanation, latent: str | None) -
     if explanation.attrs.get("scale") == "probability":
         return f"probability of {data.units.target}"
     return f"in units of {data.target_name}" if latent is None else f"{latent} of {data.units.target}"
-
-
-def _further(
-    data: StudyData,
-    rows: np.ndarray,
-    probability: np.ndarray | None,
-    predictive: np.ndarray | None,
-    explanation: Explanation,
-    latent: str,
-) -> Predicted | None:
-    """Return what the explained rows are predicted to be, where the explanation is of something else.
-
-    `probability` (n,) and `predictive` (s, M) are of all rows, and `latent` is the unit of the function of a label.
-    """
-    if probability is not None and explanation.attrs.get("scale") != "probability":
-        return Predicted.probability(probability[rows], latent)
-    if predictive is None or data.observed is None:  # of bags, the draws are not of the explained points
-        return None
-    return Predicted.observation(predictive[:, rows])
 
 
 def _waterfall_positions(rows: Rows, explanation: Explanation, instances: np.ndarray) -> list[int]:
