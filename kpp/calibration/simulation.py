@@ -2,7 +2,8 @@ r"""Simulation-based calibration: a test whether an inference draws from the cor
 
 If parameters are drawn from the prior and data given them, then the true parameters and independent draws from the
 posterior given these data have one distribution. The rank of the true value among the draws is therefore uniform, and
-ranks that are not uniform show an error in the likelihood, the inference or both.
+ranks that are not uniform show an error in the likelihood, the inference or both. In the same way the posterior given
+observed data takes the place of the prior.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Int
@@ -21,6 +23,7 @@ from scipy import stats
 
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import as_finite_array, count
+from kpp.inference import Fit, inspect_sites
 from kpp.lazy.tasks import map_numbers
 from kpp.runtime.batching import even_size
 from kpp.runtime.handler_stack import separate_threads
@@ -31,6 +34,7 @@ from kpp.typing import Numbers, RngKey
 
 NumpyroModel = Callable[..., Any]
 Values = dict[str, jax.Array]
+_AGAIN = "again"  # the prefix of the sites of new data beside the observed ones
 
 separate_threads()
 
@@ -57,7 +61,7 @@ class CalibrationResult(NamedTuple):
     Attributes:
         ranks: For each site the rank of the truth among the draws, from 0 to `num_draws`, (num_datasets, *event).
         num_draws: The number of draws of each posterior.
-        truth: The values drawn from the prior, (num_datasets, *event).
+        truth: The values drawn from the prior, or from the posterior given observed data, (num_datasets, *event).
     """
 
     ranks: dict[str, np.ndarray]
@@ -224,6 +228,7 @@ def simulation_based_calibration(
     kernel: Callable[[NumpyroModel], Any] | None = None,
     simulator: NumpyroModel | None = None,
     observed: Sequence[str] = ("y",),
+    given: Fit | Mapping[str, Any] | None = None,
     datasets_per_block: int = 50,
     progress: bool = True,
 ) -> CalibrationResult:
@@ -238,6 +243,13 @@ def simulation_based_calibration(
     computed by the workers of Dask if this process has a Dask client, and otherwise in as many threads as there are
     cores, with the same result. Draws of one chain are dependent, which makes extreme ranks too frequent: thin until
     the effective sample size is near L.
+
+    With `given`, the check is conditional on observed data y° (posterior SBC):
+
+    .. math::
+
+        \theta \sim p(\theta \mid y^\circ), \quad y \sim p(y \mid \theta, y^\circ), \quad
+        \theta_1, \dots, \theta_L \sim p(\theta \mid y^\circ, y)
 
     Args:
         rng_key: A JAX random key.
@@ -254,6 +266,11 @@ def simulation_based_calibration(
         simulator: The model that generates the data, if it differs: to check that an error is detected, or to assess an
             approximation. It must have the same sites.
         observed: The sites that are data.
+        given: The observed data. A `kpp.Fit` of the model gives its draws and its data: it replicates its rows, also
+            if their function is integrated out as in `kpp_models.GPRegression`, and observed and replicated rows
+            together are one table. Its sites of values of a function are not ranked. The observed values by site, such
+            as ``{"y": y}``, do for any model: a first chain draws from the posterior, and the new data have the same
+            latent sites as the observed ones, given which both are independent.
         datasets_per_block: The largest number of data sets in a block. Another number changes the rounding of the
             chains, and so their draws.
         progress: Whether to show a progress bar.
@@ -263,17 +280,31 @@ def simulation_based_calibration(
 
     Raises:
         RuntimeError: If the scheduler of Dask is gone.
-        ValueError: If a site of `observed` does not exist, or a number is below 1.
+        ValueError: If a site of `observed` does not exist, or a number is below 1; or if `given` has too few draws,
+            values of another shape, or data that are no rows.
 
     References:
-        Talts et al., 2018, algorithms 1 and 2.
+        Talts et al., 2018, algorithms 1 and 2; Säilynoja, Schmitt, Bürkner and Vehtari, Posterior SBC: simulation-based
+        calibration checking conditional on data, 2025.
     """
     check_count(count(num_datasets, "num_datasets"), "num_datasets", num_draws)
     make = functools.partial(NUTS, max_tree_depth=5) if kernel is None else kernel
     simulate_key, sample_key = jax.random.split(rng_key)
-    truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)
-
     settings = {"num_warmup": num_warmup, "num_samples": num_draws * thinning, "thinning": thinning}
+    if given is None:
+        truth, seen = simulate(simulate_key, simulator or numpyro_model, data, num_datasets, observed)
+    elif isinstance(given, Fit):
+        if simulator is not None:
+            raise ValueError("`simulator` needs `given` to be values by site: a fit replicates its own data")
+        truth, seen, data = _replicate(simulate_key, given, data, num_datasets, observed)
+    else:
+        first = settings | {"num_samples": num_datasets * thinning}
+        simulate_key, key = jax.random.split(simulate_key)
+        values = _read_given(numpyro_model, data, observed, given)
+        draws = jax.jit(functools.partial(_posterior, make, numpyro_model, data, first))(key, values)
+        truth, seen = _continue(simulate_key, simulator or numpyro_model, data, draws, observed)
+        numpyro_model = functools.partial(_observe_twice, numpyro_model, values)
+
     sample = jax.jit(jax.vmap(functools.partial(_posterior, make, numpyro_model, data, settings)))
     size = even_size(num_datasets, count(datasets_per_block, "datasets_per_block"))
     parts = map_numbers(
@@ -288,6 +319,81 @@ def simulation_based_calibration(
     draws = {name: np.concatenate([part[name] for part in parts])[:num_datasets] for name in parts[0]}
     ranks = {name: rank_statistics(value, draws[name]) for name, value in truth.items()}
     return CalibrationResult(ranks, num_draws, {name: np.asarray(value) for name, value in truth.items()})
+
+
+def _replicate(
+    rng_key: RngKey, fit: Fit, data: Mapping[str, Any], num_datasets: int, observed: Sequence[str]
+) -> tuple[Values, Values, dict[str, Any]]:
+    """Return draws of a fit, and for each its rows beside replicated ones: the observations, and all other data."""
+    total = fit.num_chains * fit.num_draws
+    if total < num_datasets:
+        raise ValueError(f"`given` must have at least {num_datasets} draws (`num_datasets`), got a fit with {total}")
+    pick_key, draw_key = jax.random.split(rng_key)
+    picked = jax.random.permutation(pick_key, total)[:num_datasets]
+    draws = {name: value.reshape(-1, *value.shape[2:])[picked] for name, value in fit.draws.items()}
+    values = {name: fit.data.get(name) for name in observed}
+    shapes = {name: np.shape(value) for name, value in values.items() if value is not None}
+
+    @jax.jit
+    def replicate(data: Mapping[str, Any]) -> Values:
+        keys = jax.random.split(draw_key, num_datasets)
+        return jax.lax.map(lambda args: fit.model.replicate(*args, data), (keys, draws))
+
+    found = jax.eval_shape(replicate, fit.data)
+    rows = {shape[:1] for shape in (*shapes.values(), *map(np.shape, jax.tree.leaves(data)))}
+    if shapes != {name: value.shape[1:] for name, value in found.items()} or len(rows) != 1 or () in rows:
+        raise ValueError(
+            f"`given` must be a fit to rows that it can replicate, and `data` and the sites {list(observed)} arrays "
+            f"with these rows, got a {type(fit.model).__name__} that replicates {list(found)}, with data of "
+            f"{sorted(shape[0] if shape else 1 for shape in rows)} rows; give the observed values by site"
+        )
+    # Each row is followed by its replicate, so that sorted rows stay sorted.
+    seen = {
+        name: jnp.stack([jnp.broadcast_to(values[name], new.shape), new.astype(values[name].dtype)], axis=2).reshape(
+            num_datasets, -1, *new.shape[2:]
+        )
+        for name, new in replicate(fit.data).items()
+    }
+    names = [name for name, site in inspect_sites(fit.model.numpyro_model, fit.data).items() if site.kind == "latent"]
+    truth = {name: draws[name] for name in names if name not in fit.model.latent_sites}
+    return truth, seen, jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), 2, axis=0), dict(data))
+
+
+def _read_given(
+    model: NumpyroModel, data: Mapping[str, Any], observed: Sequence[str], given: Mapping[str, Any]
+) -> Values:
+    """Return the observed values by site, or raise ValueError if sites or shapes are not those of the model."""
+    shapes = {name: site.shape for name, site in inspect_sites(lambda: model(**data), {}).items() if name in observed}
+    values = {name: as_finite_array(value, f"given[{name!r}]") for name, value in given.items()}
+    if {name: value.shape for name, value in values.items()} != shapes:
+        raise ValueError(
+            f"`given` must hold the values of the sites of `observed`, with shapes {shapes}, got "
+            f"{ ({name: value.shape for name, value in values.items()}) }"
+        )
+    return values
+
+
+def _continue(
+    rng_key: RngKey, model: NumpyroModel, data: Mapping[str, Any], draws: Values, observed: Sequence[str]
+) -> tuple[Values, Values]:
+    """Return draws of the latent sites, and new data given each of them, under the names of `_observe_twice`."""
+
+    def one(key: jax.Array, draw: Values) -> tuple[Values, Values]:
+        return simulate(key, handlers.condition(model, draw), data, 1, observed)
+
+    keys = jax.random.split(rng_key, len(next(iter(draws.values()))))
+    latent, seen = jax.tree.map(lambda value: value[:, 0], jax.jit(jax.vmap(one))(keys, draws))
+    return latent, {f"{_AGAIN}/{name}": value for name, value in seen.items()}
+
+
+def _observe_twice(model: NumpyroModel, values: Values, **data: Any) -> None:
+    """A NumPyro model of observed data and of new data that have the same latent sites."""
+    with handlers.trace() as sites:
+        handlers.condition(model, values)(**data)
+    latent = {name: site["value"] for name, site in sites.items() if site["type"] == "sample" and name not in values}
+    new = [f"{_AGAIN}/{name}" for name in values]
+    with handlers.block(hide_fn=lambda site: site["name"] not in new), handlers.scope(prefix=_AGAIN):
+        handlers.substitute(model, latent)(**data)
 
 
 def _posterior(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import numpyro
@@ -10,6 +12,7 @@ import pytest
 from numpyro.infer import HMC
 from scipy import stats
 
+import kpp
 from kpp.calibration import (
     CalibrationResult,
     rank_statistics,
@@ -17,9 +20,11 @@ from kpp.calibration import (
     simulation_based_calibration,
     uniformity_test,
 )
+from kpp.kernels import RBF
 from kpp.metrics import uniform_band
 from kpp.plots import rank_ecdf
 from kpp.storage import arviz_data
+from kpp_models import GPRegression
 
 RNG = np.random.default_rng(0)
 TIMES = np.linspace(0.5, 2.0, 4)
@@ -37,6 +42,10 @@ def conjugate(num_datasets=1000, num_draws=31, noise=1.0):
 def model(times, y=None, noise=1.0):
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
     numpyro.sample("y", dist.Normal(slope * times, noise**0.5).to_event(1), obs=y)
+
+
+def six_steps(model):
+    return HMC(model, num_steps=6, trajectory_length=None)
 
 
 def test_ranks_are_counts():
@@ -152,16 +161,87 @@ def test_simulations_come_from_the_prior_and_the_likelihood():
 
 @pytest.mark.slow
 def test_hmc_is_calibrated_and_a_wrong_noise_is_found():
-    def kernel(model):
-        return HMC(model, num_steps=6, trajectory_length=None)
-
-    options = {"num_datasets": 200, "num_draws": 31, "num_warmup": 100, "thinning": 3, "kernel": kernel}
+    options = {"num_datasets": 200, "num_draws": 31, "num_warmup": 100, "thinning": 3, "kernel": six_steps}
     data = {"times": TIMES}
     assert simulation_based_calibration(jax.random.key(1), model, data, **options).p_value() > 1e-4
     wrong = simulation_based_calibration(
         jax.random.key(1), model, data, simulator=lambda times: model(times, noise=4.0), **options
     )
     assert wrong.p_value() < 1e-4
+
+
+def test_given_data_the_truth_is_from_the_posterior_and_uniform():
+    """The posterior of the conjugate model is N(t y / p, 1 / p), p = 1 + t t; new data with another noise are found."""
+    y = 2.0 * TIMES + np.array([0.3, -1.0, 0.5, 0.2])
+    precision = 1 + TIMES @ TIMES
+    options = {"num_datasets": 200, "num_draws": 31, "num_warmup": 100, "kernel": six_steps, "progress": False}
+    arguments = (jax.random.key(1), model, {"times": TIMES})
+    found = simulation_based_calibration(*arguments, given={"y": y}, **options)
+    scores = (found.truth["slope"] - TIMES @ y / precision) * precision**0.5
+    assert stats.kstest(scores, "norm").pvalue > 1e-4 and found.p_value() > 1e-4
+    wrong = simulation_based_calibration(
+        *arguments, given={"y": y}, simulator=lambda times: model(times, noise=9.0), **options
+    )
+    assert wrong.p_value() < 1e-4
+
+
+@pytest.mark.slow
+def test_a_prior_that_cannot_be_drawn_from_is_checked_given_data():
+    def flat(y=None):
+        level = numpyro.sample("level", dist.ImproperUniform(dist.constraints.real, (), ()))
+        with numpyro.plate("rows", 4):
+            numpyro.sample("y", dist.Normal(level, 1.0), obs=y)
+
+    options = {"num_datasets": 60, "num_draws": 15, "num_warmup": 100, "kernel": six_steps, "progress": False}
+    found = simulation_based_calibration(jax.random.key(2), flat, {}, given={"y": np.arange(4.0)}, **options)
+    assert found.p_value() > 1e-4
+    assert abs(found.truth["level"].mean() - 1.5) < 4 * 0.5 / 60**0.5
+
+
+ROWS = RNG.normal(size=(12, 1))
+
+
+@pytest.fixture(scope="module")
+def regression():
+    """A regression whose only parameter is its mean, with exact draws: GLS with a prior N(0, 1)."""
+    targets = np.sin(3.0 * ROWS[:, 0]) + 1.0
+    process = GPRegression(RBF(0.5), noise_variance=0.1, mean=dist.Normal(0.0, 1.0))
+    fit = process.fit(jax.random.key(0), ROWS, targets, inference=kpp.Laplace(num_samples=300, progress=False))
+    gram = np.exp(-0.5 * (ROWS - ROWS.T) ** 2 / 0.5**2) + 0.1 * np.eye(12)
+    precision = 1 + np.linalg.solve(gram, np.ones(12)).sum()
+    mean = np.linalg.solve(gram, targets).sum() / precision
+    draws = mean + RNG.normal(size=(1, 300)) * precision**-0.5
+    return dataclasses.replace(fit, draws={"mean": jax.numpy.asarray(draws)}), mean
+
+
+@pytest.mark.slow
+def test_a_regression_is_calibrated_given_its_data_and_a_narrow_posterior_is_found(regression):
+    fit, mean = regression
+    narrow = dataclasses.replace(fit, draws={"mean": mean + 0.3 * (fit.draws["mean"] - mean)})
+    options = {"num_datasets": 300, "num_draws": 31, "num_warmup": 100, "kernel": six_steps, "progress": False}
+    right, wrong = (
+        simulation_based_calibration(
+            jax.random.key(3), fit.model.numpyro_model, {"x": fit.data["x"]}, given=one, **options
+        )
+        for one in (fit, narrow)
+    )
+    assert list(right.ranks) == ["mean"] and right.p_value() > 1e-4
+    assert wrong.p_value() < 1e-4
+
+
+def test_what_given_cannot_be_is_refused(regression):
+    fit, key = regression[0], jax.random.key(0)
+    run, data = fit.model.numpyro_model, {"x": fit.data["x"]}
+    for call, message in (
+        (lambda: simulation_based_calibration(key, model, {"times": TIMES}, given={"y": np.ones(3)}), r"got .'y': .3,"),
+        (lambda: simulation_based_calibration(key, model, {"times": TIMES}, given={"z": np.ones(4)}), "`given` must"),
+        (lambda: simulation_based_calibration(key, run, data, given=fit, num_datasets=301), "301 draws .* with 300"),
+        (lambda: simulation_based_calibration(key, run, {"x": ROWS[:5]}, given=fit), r"data of \[5, 12\] rows"),
+        (lambda: simulation_based_calibration(key, run, data, given=fit, observed=("z",)), r"sites \['z'\]"),
+        (lambda: simulation_based_calibration(key, run, data, given=fit, simulator=run), "`simulator` needs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 MISTAKES = [
