@@ -75,11 +75,11 @@ def mediation(found: Any, target: str) -> str:
     if table["lower"]["total"] <= 0.0 <= table["upper"]["total"]:
         share = "The proportion mediated is not shown, because the total effect may be 0."
     return (
-        f"From {low} to {high}, {treatment} changes the mean of {target} by {told['total']} in total. With {mediators} as "
-        f"at {low}, it changes by {told['natural_direct']}: the natural direct effect. With only {mediators} as at {high}, "
-        f"it changes by {told['natural_indirect']}: the natural indirect effect. {share} These numbers come from "
-        f"regressions of their own ({'; '.join(attrs['regressions'])}), and assume that the noise of these variables is "
-        "independent."
+        f"From {low} to {high}, {treatment} changes the mean of {target} by {told['total']} in total. With {mediators} "
+        f"as at {low}, it changes by {told['natural_direct']}: the natural direct effect. With only {mediators} as at "
+        f"{high}, it changes by {told['natural_indirect']}: the natural indirect effect. {share} These numbers come "
+        f"from regressions of their own ({'; '.join(attrs['regressions'])}), and assume that the noise of these "
+        "variables is independent."
     )
 
 

@@ -25,7 +25,7 @@ _PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 def check_output(output: Path, overwrite: bool) -> None:
     """Raise StudyError if the output folder cannot be created or holds files that must not be lost.
 
-    An empty folder is treated as missing. With `overwrite` the results of an earlier study, may be replaced; other
+    An empty folder is treated as missing. With `overwrite` the results of an earlier study may be replaced; other
     files are never replaced.
     """
     _check_parent(output)

@@ -28,7 +28,6 @@ from kpp_study.report import sentences
 from kpp_study.report.render import render_report
 from kpp_study.study.errors import blame
 from kpp_study.study.kept_fit import KeptFit, kept_fit
-from kpp_study.study.mediation import mediation_of
 from kpp_study.study.output import check_output, output_folder, versions
 from kpp_study.study.plan import StudyPlan, make_plan
 from kpp_study.study.reading.data import StudyData
@@ -110,7 +109,7 @@ def run_study(
         mediated = None
         if mediation:  # before the fit, which may take long, so that its errors come early
             with stages.stage("mediation"):
-                mediated = mediation_of(plan)
+                mediated = plan.mediation()
                 sentences.mediation_table(mediated).to_csv(folder / "mediation.csv", index_label="effect")
         fit = _load_fit(kept, stages) if resume else _make_fit(plan, kept, stages)
         try:

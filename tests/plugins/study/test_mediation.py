@@ -13,7 +13,6 @@ import kpp_models
 from kpp_models.treatments.mediation.effects import MediationEffects
 from kpp_study.report import sentences
 from kpp_study.study.errors import StudyError
-from kpp_study.study.mediation import mediation_of
 from kpp_study.study.output import check_output
 from kpp_study.study.plan import make_plan
 from kpp_study.study.reading.kinds import read_data
@@ -46,12 +45,12 @@ name = "MAP"
 instances = 3
 background = 5
 """
-KEYS = 'treatment = "dose"\nmediators = ["stress"]\nat = [0.0, 1.0]\n'
+TEXT = "age -> dose; age -> sleep; dose -> mood; mood -> sleep"
 
 
 def people():
     """A table of 80 people without interactions: the direct effect of a unit is 0.4, and the indirect one 0.8."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(2)
     age, noise = rng.normal(size=80), rng.normal(size=(3, 80))
     dose = 0.5 * age + noise[0]
     stress = 0.5 * age - 0.8 * dose + 0.6 * noise[1]
@@ -101,7 +100,7 @@ def test_keys_that_are_refused(folder, old, new, message):
         (
             '["stress"]',
             '["mood"]',
-            "age -> dose; age -> sleep; dose -> mood; mood -> sleep",
+            TEXT,
             "`mediators` must be a column of numbers",
         ),
         ("at = [0.0, 1.0]\n", "", GRAPH, "`at` must hold the two values of 'dose' to compare, which has 80 different"),
@@ -114,14 +113,14 @@ def test_keys_that_are_refused(folder, old, new, message):
 def test_questions_that_have_no_answer_are_refused_before_a_fit(folder, old, new, graph, message):
     plan = make_plan(read(folder, old, new, graph), progress=False)
     with pytest.raises(StudyError, match=message):
-        mediation_of(plan)
+        plan.mediation()
 
 
 def test_a_model_of_a_package_without_mediation_is_refused(folder, monkeypatch):
     monkeypatch.setattr(kpp_models, "mediation", None)
     plan = make_plan(read(folder), progress=False)
-    with pytest.raises(StudyError, match="a package that has a function `mediation`.*GPRegression is of kpp_models"):
-        mediation_of(plan)
+    with pytest.raises(StudyError, match="a package with a function `mediation`.*got GPRegression of kpp_models"):
+        plan.mediation()
 
 
 def test_the_columns_are_the_target_its_causes_and_the_mediators(folder):
@@ -184,11 +183,11 @@ def test_what_is_asked_and_what_is_reported(folder, tmp_path, monkeypatch):
     assert (results / "effect.csv").exists()
     report = (results / "report.html").read_text(encoding="utf-8")
     assert (
-        "From 0 to 1, dose changes the mean of sleep by +1.2 (90% interval 0.75 to 1.65) in total. With stress as at 0, "
-        "it changes by +0.4 (90% interval \u22120.05 to 0.85): the natural direct effect. With only stress as at 1, it "
-        "changes by +0.8 (90% interval 0.35 to 1.25): the natural indirect effect. The proportion mediated is 0.667 "
-        "(90% interval 0.217 to 1.12). These numbers come from regressions of their own (a given b; c), and assume that "
-        "the noise of these variables is independent."
+        "From 0 to 1, dose changes the mean of sleep by +1.2 (90% interval 0.75 to 1.65) in total. With stress as at "
+        "0, it changes by +0.4 (90% interval \u22120.05 to 0.85): the natural direct effect. With only stress as at 1, "
+        "it changes by +0.8 (90% interval 0.35 to 1.25): the natural indirect effect. The proportion mediated is 0.667 "
+        "(90% interval 0.217 to 1.12). These numbers come from regressions of their own (a given b; c), and assume "
+        "that the noise of these variables is independent."
     ) in report
     check_output(results, overwrite=True)  # its files may be replaced
 
@@ -204,7 +203,7 @@ def test_the_effects_are_those_of_kpp_models_and_products_of_coefficients(folder
     Without interactions the indirect effect is the product of two coefficients of least squares. The bound for the
     prior is one standard deviation.
     """
-    config = read(folder, 'name = "MAP"', 'name = "Laplace"\nnum_samples = 50\nnum_restarts = 0')
+    config = read(folder, 'name = "MAP"', 'name = "Laplace"\nnum_samples = 50')
     results = run_study(config, tmp_path / "results", progress=False)
     found = pd.read_csv(results / "mediation.csv", index_col="effect")
     table = people()[["age", "dose", "stress", "sleep"]]
@@ -216,7 +215,7 @@ def test_the_effects_are_those_of_kpp_models_and_products_of_coefficients(folder
         mediators="stress",
         outcome="sleep",
         at=[0.0, 1.0],
-        inference=kpp.Laplace(num_samples=50, num_restarts=0, progress=False),
+        inference=kpp.Laplace(num_samples=50, progress=False),
     ).summary()
     assert list(found.index) == list(expected.index)
     assert (abs(found["mean"] - expected["mean"]) < 0.4 * expected["sd"]).all()
