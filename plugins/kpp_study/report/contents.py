@@ -112,5 +112,5 @@ class ReportContents:
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     curves: Sequence[Curve] = ()  # of the most important features, in the units of the table
-    effect: str = ""  # of a treatment, whose curve is the first, as a sentence; empty without a treatment
+    effects: Sequence[str] = ()  # of a treatment, whose curve is the first, one paragraph each
     certificate: str = ""  # what `kpp.certify` found, as a sentence; empty if it was not asked

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from kpp.explanations import Explanation
 from kpp.foundation.wording import listed
@@ -53,6 +54,40 @@ def effect(found: Curve, target: str) -> str:
         f"{treatment} were set to the same value (over {found.attrs['rows']} rows). It changes "
         f"{listed(said, len(said))}."
     )
+
+
+def mediation_table(found: Any) -> pd.DataFrame:
+    """Return the summary of direct and indirect effects, with the names of columns of the effect."""
+    return found.summary(0.9).set_axis(["mean", "sd", "lower", "upper"], axis=1)
+
+
+def mediation(found: Any, target: str) -> str:
+    """Say how the effect of a treatment divides into a direct and an indirect part, with intervals."""
+    attrs, table = found.dataset.attrs, mediation_table(found)
+    told = {
+        name: f"{write(row['mean'])} (90% interval {interval(row[['lower', 'upper']].to_numpy(float))})"
+        for name, row in table.iterrows()
+        for write in [short if name == "proportion_mediated" else signed]
+    }
+    treatment, mediators = attrs["treatment_name"], listed(attrs["mediators"], len(attrs["mediators"]))
+    low, high = (_value(_number(label)) for label in attrs["at"])
+    share = f"The proportion mediated is {told['proportion_mediated']}."
+    if table["lower"]["total"] <= 0.0 <= table["upper"]["total"]:
+        share = "The proportion mediated is not shown, because the total effect may be 0."
+    return (
+        f"From {low} to {high}, {treatment} changes the mean of {target} by {told['total']} in total. With {mediators} "
+        f"as at {low}, it changes by {told['natural_direct']}: the natural direct effect. With only {mediators} as at "
+        f"{high}, it changes by {told['natural_indirect']}: the natural indirect effect. {share} These numbers come "
+        f"from regressions of their own ({'; '.join(attrs['regressions'])}), and assume that the noise of these "
+        "variables is independent."
+    )
+
+
+def _number(label: str) -> float | str:
+    try:
+        return float(label)
+    except ValueError:
+        return label
 
 
 def _value(value: object) -> str:

@@ -18,14 +18,15 @@ from kpp_study.study.errors import StudyError
 
 #: The files of a finished study.
 FILES = ("posterior.nc", "explanation.nc", "fit.nc", "summary.csv", "report.html")
+_IF_ASKED_FOR = ("certificate.csv", "effect.csv", "mediation.csv")
 _PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
 
 def check_output(output: Path, overwrite: bool) -> None:
     """Raise StudyError if the output folder cannot be created or holds files that must not be lost.
 
-    An empty folder is treated as missing. With `overwrite` the results of an earlier study, the files in `FILES`, may
-    be replaced; other files are never replaced.
+    An empty folder is treated as missing. With `overwrite` the results of an earlier study may be replaced; other
+    files are never replaced.
     """
     parent = next(folder for folder in output.absolute().parents if os.path.lexists(folder))
     if not parent.is_dir():
@@ -37,7 +38,7 @@ def check_output(output: Path, overwrite: bool) -> None:
     if output.is_symlink() or not output.is_dir():
         raise StudyError(f"--output {str(output)!r} exists and is not a folder")
     found = {entry.name for entry in output.iterdir()}
-    others = sorted(found - set(FILES))
+    others = sorted(found.difference(FILES, _IF_ASKED_FOR))
     if others:
         listed = ", ".join(map(repr, others[:3])) + (", ..." if len(others) > 3 else "")
         raise StudyError(f"--output {str(output)!r} holds other files ({listed}), which kpp does not replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from kpp.data.tables import Schema
 from kpp.explanations import Explanation
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.inference import AbstractModel, Fit
+from kpp.inference import AbstractInference, AbstractModel, Fit
 from kpp.kernels import AbstractKernel
 from kpp.priors import prior_sites, substitute
 from kpp.storage import arviz_data
@@ -44,11 +45,37 @@ class StudyPlan:
 
     def fit(self) -> Fit:
         """Fit the model."""
-        (x, y), inference = self.data.training, cast(Any, self.config.inference)  # every one has the field `progress`
-        shown = inference if self.progress else dataclasses.replace(inference, progress=False)
+        (x, y), inference = self.data.training, self.config.inference
+        shown = inference if self.progress else _quiet(inference)
         fit = self.config.model.fit(self.keys["fit"], x, y, inference=shown, **self.data.options)
         arviz_data.groups(fit.idata)  # made here: their errors are those of the inference
         return fit
+
+    def mediation(self) -> Any:
+        """Return the direct and indirect effects of the treatment, by the package of the model.
+
+        A package has them if it has a function `mediation` with the arguments and the result of `kpp_models.mediation`.
+        It fits regressions of its own, by the inference of the study.
+        """
+        files, model = self.config.data.further, type(self.config.model)
+        package = sys.modules[model.__module__.partition(".")[0]]
+        mediation = getattr(package, "mediation", None)
+        if not callable(mediation):
+            raise StudyError(
+                f"data.mediators needs a model of a package with a function `mediation`, such as kpp_models, got "
+                f"{model.__name__} of {package.__name__}"
+            )
+        with blame("[data]"):
+            return mediation(
+                jax.random.fold_in(self.keys["fit"], 1),
+                self.data.mediation,
+                files.graph,
+                treatment=files.treatment,
+                mediators=files.mediators,
+                outcome=self.data.target_name,
+                at=files.at,
+                inference=_quiet(self.config.inference),
+            )
 
     def explain(self, fit: Fit) -> Explanation:
         """Explain the rows of the study, in the units of its table."""
@@ -69,6 +96,10 @@ class StudyPlan:
             study=self.config.source,
         )
         return explanation
+
+
+def _quiet(inference: AbstractInference) -> AbstractInference:
+    return dataclasses.replace(cast(Any, inference), progress=False)  # every one has this field
 
 
 def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:

@@ -90,8 +90,8 @@ def run_study(
         progress: Whether to show the stages, their times and progress bars.
 
     Returns:
-        The folder, which holds posterior.nc, explanation.nc, fit.nc, summary.csv and report.html; certificate.csv
-        and effect.csv if the study asks for them.
+        The folder, which holds posterior.nc, explanation.nc, fit.nc, summary.csv and report.html; certificate.csv,
+        effect.csv and mediation.csv if the study asks for them.
 
     Raises:
         StudyError: If the study, its data or the output folder is invalid, or there is no fit to go on from; as much as
@@ -100,18 +100,24 @@ def run_study(
     output = Path(output)
     check_output(output, overwrite)
     certificate = ("certificate",) if config.data_sets else ()
-    stages = Stages(("read", "fit", "explanation", *certificate, "predictions", "report"), show=progress)
+    mediation = ("mediation",) if config.data.kind == "graph" and config.data.further.mediators else ()
+    stages = Stages(("read", *mediation, "fit", "explanation", *certificate, "predictions", "report"), show=progress)
     with stages.stage("read", announce=False):  # so an error in the input is the only line
         plan = make_plan(config, progress=progress)
     kept = kept_fit(output, config, plan.data)
     with output_folder(output, overwrite=overwrite) as folder:
+        mediated = None
+        if mediation:  # before the fit, which may take long, so that its errors come early
+            with stages.stage("mediation"):
+                mediated = plan.mediation()
+                sentences.mediation_table(mediated).to_csv(folder / "mediation.csv", index_label="effect")
         if resume:
             fit, stages.seconds["fit"] = kept.load()
             stages.say(f"going on from the finished fit, which took {duration(stages.seconds['fit'])}")
         else:
             fit = _make_fit(plan, kept, stages)
         try:
-            _write_folder(folder, plan, fit, stages)
+            _write_folder(folder, plan, fit, stages, mediated)
         except BaseException:
             if kept.is_there():
                 stages.say("stopped; the finished fit is kept, and `kpp run --resume` goes on from it")
@@ -133,8 +139,8 @@ def _make_fit(plan: StudyPlan, kept: KeptFit, stages: Stages) -> Fit:
     return fit
 
 
-def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> None:
-    """Explain a fit and write the files."""
+def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages, mediated: Any) -> None:
+    """Explain a fit and write the files; `mediated` are the direct and indirect effects, or None."""
     with blame("[explainer]"), stages.stage("explanation"):
         explanation = plan.explain(fit)
     certificate: Certificate | None = None
@@ -153,8 +159,9 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages) -> No
         contents = dataclasses.replace(contents, curves=_curves(fit, plan.data, explanation))
         if plan.data.treatment is not None:
             contents.curves[0].summary().to_csv(folder / "effect.csv")
-            said = sentences.effect(contents.curves[0], plan.data.units.target)
-            contents = dataclasses.replace(contents, effect=said)
+            said = [sentences.effect(contents.curves[0], plan.data.units.target)]
+            said += [] if mediated is None else [sentences.mediation(mediated, plan.data.units.target)]
+            contents = dataclasses.replace(contents, effects=said)
         if certificate is not None:
             contents = dataclasses.replace(contents, certificate=certificate.sentence())
     with stages.stage("report"):

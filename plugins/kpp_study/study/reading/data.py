@@ -45,6 +45,7 @@ class StudyData:
     match: np.ndarray | None = None  # for each match the position of its pair in `points`
     is_table: bool = True  # whether there is one target for each row of features
     treatment: str | None = None  # the feature whose effect on the target the others identify
+    mediation: pd.DataFrame | None = None  # in their own units, the columns that divide this effect
 
 
 def read_data_columns(config: DataConfig, table: pd.DataFrame, target: pd.Series | None) -> StudyData:
@@ -54,10 +55,10 @@ def read_data_columns(config: DataConfig, table: pd.DataFrame, target: pd.Series
     the target is constant, or text that does not have two levels.
     """
     y, classes = (np.zeros(0), None) if target is None else read_target(target, config.categorical)
-    frame = _read_features(table, config.categorical)
+    frame = read_features(table, config.categorical)
     with blame("[data]"):
         x, schema = read_points(frame)
-    is_label = set(np.unique(y).tolist()) <= {0.0, 1.0}
+    is_label = is_binary(y)
     shown = config.target if classes is None else f"{config.target} = {classes[1]}"
     units = StudyUnits.of(x, None if is_label else y, schema, shown, standardize=config.standardize)
     features = units.points(frame)
@@ -110,12 +111,17 @@ def read_target(
     return y, None
 
 
+def is_binary(y: Float[np.ndarray, " n"]) -> bool:
+    """Return whether the numbers of a target are labels, 0 and 1."""
+    return set(np.unique(y).tolist()) <= {0.0, 1.0}
+
+
 def most_levels(num_rows: int) -> int:
     """Return with how many different values a column of text is still read as categories."""
     return max(10, num_rows // 4)
 
 
-def _read_features(table: pd.DataFrame, categorical: Sequence[str]) -> pd.DataFrame:
+def read_features(table: pd.DataFrame, categorical: Sequence[str]) -> pd.DataFrame:
     """Return the columns of features, finite numbers or a few levels, categories as pandas categories."""
     frame = table.reset_index(drop=True)
     for name in frame:

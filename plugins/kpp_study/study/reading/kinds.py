@@ -14,7 +14,7 @@ from kpp.data.bags import Bags
 from kpp.data.tables import Scales, read_points
 from kpp.preferences import Matches
 from kpp_study.study.errors import StudyError, blame
-from kpp_study.study.reading.data import StudyData, read_data_columns
+from kpp_study.study.reading.data import StudyData, is_binary, read_data_columns, read_features, read_target
 from kpp_study.study.reading.files import (
     complete_rows,
     read_complete_rows,
@@ -70,7 +70,22 @@ def _read_with_treatment(config: DataConfig, treatment: str) -> StudyData:
     data = _read_plain(dataclasses.replace(config, features=(treatment, *covariates)))
     if np.ptp(data.x[:, 0]) == 0.0:
         raise StudyError(f"data.treatment: the column {treatment!r} has one value in every row, so no effect is seen")
-    return dataclasses.replace(data, treatment=treatment)
+    mediation = None if config.further.mediators is None else _read_mediation(config, graph, table)
+    return dataclasses.replace(data, treatment=treatment, mediation=mediation)
+
+
+def _read_mediation(config: DataConfig, graph: CausalDAG, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns that may divide an effect, in their own units: the mediators, the target and its causes.
+
+    A target that is a label becomes a column of booleans.
+    """
+    mediators = config.further.mediators
+    require_columns(table, mediators, "data.mediators", config.path)
+    causes = [name for name in table if name in {*graph.ancestors(config.target), *mediators}]
+    rows = complete_rows(table, causes, "data.path", config.path, config.dialect)[causes]
+    y = read_target(rows[config.target], config.categorical)[0]
+    features = read_features(rows.drop(columns=config.target), config.categorical)
+    return features.assign(**{config.target: y.astype(bool) if is_binary(y) else y})
 
 
 def _read_bags(config: DataConfig) -> StudyData:

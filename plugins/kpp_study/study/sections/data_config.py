@@ -85,8 +85,24 @@ def _check(config: DataConfig) -> None:
             raise StudyError("data.unlabelled must be left out beside data.treatment")
         if further.treatment not in (features or (further.treatment,)):
             raise StudyError(f"data.features must contain the treatment {further.treatment!r}, or be left out")
+    if config.kind == "graph":
+        _check_mediation(further)
     if config.kind == "effects" and further.graph and features is None and further.adjusting is None:
         raise StudyError("data.features is missing: the treatments, as data.graph decides the columns to adjust for")
+
+
+def _check_mediation(further: SimpleNamespace) -> None:
+    if further.mediators is not None and further.treatment is None:
+        raise StudyError("data.mediators needs data.treatment, whose effect leads through them in part")
+    if further.mediators == ():
+        raise StudyError("data.mediators must name at least one column, or be left out")
+    if further.at is not None and further.mediators is None:
+        raise StudyError("data.at needs data.mediators: its two values are those that mediation compares")
+
+
+def _is_pair(value: Any) -> bool:
+    scalars = isinstance(value, list) and all(isinstance(entry, (int, float, str)) for entry in value)
+    return scalars and len(value) == len(set(value)) == 2
 
 
 _GRAPH = "the causal graph in the language of DOT, dagitty or lavaan, or a file that holds it"
@@ -98,6 +114,13 @@ _FURTHER: dict[str, dict[str, Key]] = {
         "unlabelled": file("a file of rows without the target"),
         "graph": text(_GRAPH, required=True),
         "treatment": text("the column whose effect on the target is of interest; the graph decides what to adjust for"),
+        "mediators": names("columns through which a part of the effect leads; the study reports this part"),
+        "at": Key(
+            "the two values of the treatment between which the parts of its effect are compared, from and to",
+            {"type": "array", "items": {"type": ["number", "string", "boolean"]}, "minItems": 2, "maxItems": 2},
+            "a list of two different values of the treatment",
+            _is_pair,
+        ),
     },
     "bags": {
         "bags": file("the file with one row per bag", required=True),
