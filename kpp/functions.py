@@ -45,20 +45,6 @@ def _as_points(points: Points, name: str) -> Any:
     return arrays
 
 
-def _share_equal_points(points: Points, batch: int) -> Any:
-    """Drop the leading draw axes of points, if their values are known to be the same for all draws."""
-    firsts = jax.tree.map(lambda leaf: leaf[(0,) * batch], points)
-    pairs = list(zip(jax.tree.leaves(points), jax.tree.leaves(firsts), strict=True))
-    same = all(is_concrete(leaf) and bool((np.asarray(leaf) == np.asarray(first)).all()) for leaf, first in pairs)
-    return firsts if same else points
-
-
-def _can_compile(function: RKHSFunction, x: Points) -> bool:
-    """Return whether nothing is traced already, and no points are integers: a kernel of bags checks their lengths."""
-    known = all(map(is_concrete, jax.tree.leaves((function, x))))
-    return known and all(map(eqx.is_inexact_array, jax.tree.leaves(x)))
-
-
 class RKHSFunction(eqx.Module):
     r"""A function spanned by kernel sections, plus a constant.
 
@@ -193,7 +179,9 @@ class RKHSFunction(eqx.Module):
             ValueError: If points hold NaN or infinity; traced arrays are trusted.
         """
         x = _as_points(x, "x")
-        if self.batch_shape or _can_compile(self, x):
+        # A kernel of bags checks their lengths, which are integers: they are not compiled.
+        known = all(map(is_concrete, jax.tree.leaves((self, x))))
+        if self.batch_shape or (known and all(map(eqx.is_inexact_array, jax.tree.leaves(x)))):
             return _evaluate_draws(self, x)
         return self._evaluate(x)
 
@@ -275,7 +263,10 @@ class RKHSFunction(eqx.Module):
             return self
         arrays, points, coefficients = self.map_draws(of_one_draw)
         kernel = eqx.combine(arrays, unfolded[1])
-        points = _share_equal_points(points, len(self.batch_shape))
+        firsts = jax.tree.map(lambda leaf: leaf[(0,) * len(self.batch_shape)], points)
+        pairs = zip(jax.tree.leaves(points), jax.tree.leaves(firsts), strict=True)
+        if all(is_concrete(leaf) and bool((np.asarray(leaf) == np.asarray(first)).all()) for leaf, first in pairs):
+            points = firsts  # the same for all draws
         return RKHSFunction(kernel, points, coefficients, self.intercept, self.batch_shape)
 
     def __add__(self, constant: ArrayLike) -> RKHSFunction:

@@ -292,7 +292,12 @@ def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: boo
     plugin = _Plugin(PluginRecord(entry.name, entry.value, _distribution_name(entry), version, disabled=disabled))
     if not disabled:
         with _left_out_if_it_fails(plugin):
-            _refuse_shared_name(entry, owners)
+            own = plugin.record.distribution
+            if len(owners) > 1 and own != _OWN_DISTRIBUTION:  # kpp keeps its own name in any case
+                others = " and ".join(repr(owner) for owner in owners if owner != own)
+                raise ValueError(
+                    f"the entry-point name {entry.name!r} of distribution {own!r} is also used by {others}"
+                )
             plugin.hooks = _hooks(entry.load())
     return plugin
 
@@ -315,15 +320,6 @@ def _left_out_if_it_fails(plugin: _Plugin) -> Iterator[None]:
         _warn(f"{plugin.record} took {took:.1f} s to load; {_DISABLE}={plugin.record.name} switches it off")
 
 
-def _refuse_shared_name(entry: importlib.metadata.EntryPoint, owners: list[str]) -> None:
-    """Check that only one distribution uses an entry-point name; kpp keeps its own name in any case."""
-    own = _distribution_name(entry)
-    if len(owners) == 1 or own == _OWN_DISTRIBUTION:
-        return
-    others = " and ".join(repr(owner) for owner in owners if owner != own)
-    raise ValueError(f"the entry-point name {entry.name!r} of distribution {own!r} is also used by {others}")
-
-
 def _hooks(plugin: object) -> pluggy.PluginManager:
     """Return the hooks of one plugin, in its own manager, so that their results are known to be its own."""
     manager = pluggy.PluginManager(hookspecs.GROUP)
@@ -337,14 +333,6 @@ def _hooks(plugin: object) -> pluggy.PluginManager:
     return manager
 
 
-def _call_hook(plugin: _Plugin, kind: str) -> None:
-    """Keep what the hook of a kind returns; a plugin whose hook fails offers nothing from then on."""
-    if plugin.hooks is not None:
-        with _left_out_if_it_fails(plugin):
-            for returned in getattr(plugin.hooks.hook, f"register_{kind}")():
-                plugin.offers[kind] = _checked(kind, returned)
-
-
 def _checked(kind: str, returned: object) -> dict[str, Any]:
     """Check what a hook returned: a mapping from names to classes that can be instantiated, or to commands."""
     if not isinstance(returned, Mapping):
@@ -353,32 +341,26 @@ def _checked(kind: str, returned: object) -> dict[str, Any]:
         if not isinstance(name, str) or not name:
             raise TypeError(f"`register_{kind}` must use non-empty strings as names, got {name!r}")
         if kind == "commands":
-            _check_command(name, value)
-        else:
-            _check_class(kind, name, value)
+            if not isinstance(value, click.Command):
+                raise TypeError(f"`register_commands` must map {name!r} to a command of click, got {value!r}")
+            if name in OWN_COMMANDS:
+                raise ValueError(f"`register_commands` must not use {name!r}, which is a command of kpp itself")
+        elif not inspect.isclass(value):
+            raise TypeError(f"`register_{kind}` must map {name!r} to a class, got {value!r}")
+        elif inspect.isabstract(value):
+            missing = ", ".join(sorted(getattr(value, "__abstractmethods__", ())))
+            raise TypeError(f"`register_{kind}` maps {name!r} to {value.__name__}, which lacks {missing}")
     return dict(returned)
-
-
-def _check_class(kind: str, name: str, cls: object) -> None:
-    if not inspect.isclass(cls):
-        raise TypeError(f"`register_{kind}` must map {name!r} to a class, got {cls!r}")
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-        raise TypeError(f"`register_{kind}` maps {name!r} to {cls.__name__}, which lacks {missing}")
-
-
-def _check_command(name: str, command: object) -> None:
-    if not isinstance(command, click.Command):
-        raise TypeError(f"`register_commands` must map {name!r} to a command of click, got {command!r}")
-    if name in OWN_COMMANDS:
-        raise ValueError(f"`register_commands` must not use {name!r}, which is a command of kpp itself")
 
 
 def _assemble(kind: str, plugins: list[_Plugin]) -> _Kind:
     """Register each name of a kind that exactly one plugin offers, and all of kpp's own."""
     offers = defaultdict(list)
     for plugin in plugins:
-        _call_hook(plugin, kind)
+        if plugin.hooks is not None:
+            with _left_out_if_it_fails(plugin):  # a plugin whose hook fails offers nothing from then on
+                for returned in getattr(plugin.hooks.hook, f"register_{kind}")():
+                    plugin.offers[kind] = _checked(kind, returned)
         for name, cls in plugin.offers.get(kind, {}).items():
             offers[name].append((plugin.record, cls))
     accepted: dict[str, Any] = {}

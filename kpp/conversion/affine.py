@@ -62,7 +62,9 @@ def rescale_inputs(function: RKHSFunction | GPPosterior, center: Numbers, scale:
     if isinstance(function, GPPosterior):
         return GPPosterior(_rescale_stationary(mean, shift, widths), function.root)
     if isinstance(mean.kernel, Linear):
-        return _rescale_linear(mean, shift, widths)
+        # w^T x + b becomes w / s and b - w^T (c / s).
+        moved = mean.kernel.combine_sections((shift / widths)[None], mean.points, mean.coefficients)[0]
+        return RKHSFunction(mean.kernel, np.asarray(mean.points) / widths, mean.coefficients, mean.intercept - moved)
     return _rescale_stationary(mean, shift, widths)
 
 
@@ -98,15 +100,6 @@ def _rescale_stationary(
     points, draws = np.asarray(function.points) * scale + center, function.batch_shape
     kernel = _rescale_kernel(function.kernel, scale, len(draws))
     return RKHSFunction(kernel, points, function.coefficients, function.intercept, draws)
-
-
-def _rescale_linear(
-    function: RKHSFunction, center: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]
-) -> RKHSFunction:
-    r"""Rescale :math:`f(x) = w^\top x + b`: to w / s and b - w^T (c / s)."""
-    shift = function.kernel.combine_sections((center / scale)[None], function.points, function.coefficients)[0]
-    points = np.asarray(function.points) / scale
-    return RKHSFunction(function.kernel, points, function.coefficients, function.intercept - shift)
 
 
 def _rescale_kernel(kernel: AbstractKernel, scale: Float[np.ndarray, " d"], draws: int) -> AbstractKernel:

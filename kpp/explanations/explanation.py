@@ -139,12 +139,14 @@ class Explanation:
             output_names=output_names,
             instance_names=instance_names,
             draws=draws,
-            covariance=covariance,
-            variance=variance,
-            interactions=interactions,
-            standard_errors=standard_errors,
-            variance_parts=variance_parts,
-            effects=effects,
+            optional={
+                "covariance": covariance,
+                "variance": variance,
+                "interactions": interactions,
+                "standard_errors": standard_errors,
+                "variance_parts": variance_parts,
+                "effects": effects,
+            },
             attrs={**recorded, **(attrs or {})},
         )
         _uncertainty.check_parts(dataset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -146,7 +147,7 @@ def item_table(items: Any, item: str, features: Sequence[str] | None) -> tuple[A
         points = as_points(items, "items")
         return points, list(range(len(points)))
     names = labels(items, item, "items").tolist()
-    twice = sorted({str(name) for name, number in _tally(names).items() if number > 1})
+    twice = sorted({str(name) for name, number in collections.Counter(names).items() if number > 1})
     if twice:
         raise ValueError(f"`items` must name each item once in column {item!r}, got {twice[:_SHOWN]} more often")
     chosen = [column for column in items.columns if column != item] if features is None else list(features)
@@ -290,10 +291,3 @@ def constant_contexts(
             f"{schema.feature_names[column]!r} of {what} {group[row]!r}, row {row}"
         )
     return contexts, contexts_described_by(schema)
-
-
-def _tally(values: list[Any]) -> dict[Any, int]:
-    counts: dict[Any, int] = {}
-    for value in values:
-        counts[value] = counts.get(value, 0) + 1
-    return counts

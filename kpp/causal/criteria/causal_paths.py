@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
-from kpp.causal.graph.nodes import as_nodes
+from kpp.causal.graph.nodes import as_nodes, reached
 from kpp.causal.graph.separation import Path
 
 
@@ -47,8 +46,8 @@ def causal_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> Node
         UnknownNodeError: If a name is not a node of the graph.
     """
     treatments = as_nodes(graph, treatment, "treatment")
-    after = _followed(graph.children, graph.children(treatments), treatments)
-    return after & _followed(graph.parents, as_nodes(graph, outcome, "outcome"), treatments)
+    after = reached(graph.children, graph.children(treatments) - treatments, treatments)
+    return after & reached(graph.parents, as_nodes(graph, outcome, "outcome") - treatments, treatments)
 
 
 def forbidden_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> NodeSet:
@@ -62,17 +61,6 @@ def forbidden_nodes(graph: MixedGraph, *, treatment: Nodes, outcome: Nodes) -> N
     """
     nodes = causal_nodes(graph, treatment=treatment, outcome=outcome)
     return graph.descendants(nodes)
-
-
-def _followed(step: Callable[[str], NodeSet], nodes: NodeSet, barred: NodeSet) -> NodeSet:
-    """Return the nodes that repeated steps from some nodes reach, these included, without entering barred nodes."""
-    found = set(nodes - barred)
-    waiting = list(found)
-    while waiting:
-        new = step(waiting.pop()) - found - barred
-        found |= new
-        waiting.extend(new)
-    return frozenset(found)
 
 
 def path_to_forbidden(graph: MixedGraph, treatments: NodeSet, outcomes: NodeSet, nodes: NodeSet) -> Path:

@@ -17,7 +17,6 @@ front-door set between two bounds (Wienöbst, van der Zander and Liskiewicz, 202
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Iterator
 
@@ -110,7 +109,10 @@ def frontdoor_sets(
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
 
-    return sets_between(graph, required, allowed, functools.partial(_exists_between, graph, treatments, outcomes))
+    def exists(least: NodeSet, most: NodeSet) -> bool:
+        return _admits(graph, treatments, outcomes, least, _largest(graph, treatments, outcomes, most))
+
+    return sets_between(graph, required, allowed, exists)
 
 
 def minimal_frontdoor_set(
@@ -151,13 +153,6 @@ def _bounds(
     treatments, outcomes = check_question(graph, treatment, outcome)
     offered = offered_nodes(graph, within) - treatments - outcomes
     return treatments, outcomes, required_nodes(graph, include, offered, treatments | outcomes), offered
-
-
-def _exists_between(
-    graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, required: NodeSet, allowed: NodeSet
-) -> bool:
-    """Return whether there is a front-door set that holds the required nodes and otherwise only allowed nodes."""
-    return _admits(graph, treatments, outcomes, required, _largest(graph, treatments, outcomes, allowed))
 
 
 def _admits(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, required: NodeSet, largest: NodeSet) -> bool:

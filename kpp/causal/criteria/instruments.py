@@ -116,7 +116,9 @@ def instruments(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes) -> tuple[
     Raises:
         CausalError: See `check_question`; also if there are several treatments or outcomes.
     """
-    x, y = _single_effect(graph, treatment, outcome)
+    x, y = check_question(graph, treatment, outcome)
+    _check_single(graph, "treatment", x)
+    _check_single(graph, "outcome", y)
     backdoor, allowed = proper_backdoor_graph(graph, treatment=x, outcome=y), allowed_nodes(graph, x, y, None)
     found = []
     for node in graph.sort(graph.observed - x - y):
@@ -127,14 +129,6 @@ def instruments(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes) -> tuple[
                 found.append(Instrument(node, given))
                 break
     return tuple(found)
-
-
-def _single_effect(graph: CausalDAG, treatment: Nodes, outcome: Nodes) -> tuple[NodeSet, NodeSet]:
-    """Return the treatment and the outcome as sets of one node each."""
-    x, y = check_question(graph, treatment, outcome)
-    _check_single(graph, "treatment", x)
-    _check_single(graph, "outcome", y)
-    return x, y
 
 
 def _check_single(graph: CausalDAG, argument: str, nodes: NodeSet) -> None:

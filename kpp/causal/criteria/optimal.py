@@ -6,8 +6,8 @@ from kpp.causal.criteria.adjustment_sets import allowed_nodes, check_adjustable,
 from kpp.causal.errors import NoOptimalSetError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.mixed_graph import Nodes
-from kpp.causal.graph.nodes import check_effect
-from kpp.causal.graph.separating_sets import boundary, moral_graph, reached
+from kpp.causal.graph.nodes import check_effect, reached
+from kpp.causal.graph.separating_sets import boundary, moral_graph
 from kpp.causal.graph.separation import d_connecting_path, d_separated, some_separator
 
 
@@ -50,9 +50,9 @@ def optimal_adjustment_set(
         if some_separator(backdoor, treatments, outcomes, frozenset({node}), allowed) is not None
     )
     causes = moral_graph(backdoor, treatments | outcomes)
-    first = boundary(causes, reached(causes, outcomes, useful))
+    first = boundary(causes, reached(causes.__getitem__, outcomes, useful))
     everything = moral_graph(backdoor, treatments | outcomes | useful)
-    apart = useful - first - reached(everything, treatments, first)
+    apart = useful - first - reached(everything.__getitem__, treatments, first)
     best = first | apart
     path = d_connecting_path(graph, outcomes, useful - best, best | treatments)
     if path is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from itertools import combinations, product
 from typing import Any
@@ -14,7 +14,7 @@ from kpp.causal.errors import CausalError, CycleError
 from kpp.causal.graph.convert import as_edges, as_pair, from_numpyro
 from kpp.causal.graph.drawing import draw_svg
 from kpp.causal.graph.mixed_graph import Nodes, NodeSet
-from kpp.causal.graph.nodes import as_nodes
+from kpp.causal.graph.nodes import as_nodes, reached
 from kpp.causal.graph.separation import Path, d_connecting_path, d_separated
 from kpp.causal.graph.text import from_dagitty, from_dot, from_lavaan, to_dot
 from kpp.foundation.wording import named
@@ -198,11 +198,11 @@ class CausalDAG:
 
     def ancestors(self, nodes: Nodes) -> NodeSet:
         """Return the causes, direct or not, of one node or of any of several, and these nodes themselves."""
-        return _closure(self._causes, as_nodes(self, nodes, "nodes"))
+        return reached(self._causes.__getitem__, as_nodes(self, nodes, "nodes"))
 
     def descendants(self, nodes: Nodes) -> NodeSet:
         """Return the effects, direct or not, of one node or of any of several, and these nodes themselves."""
-        return _closure(self._effects, as_nodes(self, nodes, "nodes"))
+        return reached(self._effects.__getitem__, as_nodes(self, nodes, "nodes"))
 
     def neighbors(self, node: str) -> list[tuple[str, str]]:
         """Return the edges at a node, each as its arrow (`->`, `<-`, `<->`) and its other end."""
@@ -348,13 +348,3 @@ class CausalDAG:
     def to_dot(self) -> str:
         """Return the graph in Graphviz's DOT language, as `from_dot` reads it."""
         return to_dot(self)
-
-
-def _closure(links: Mapping[str, Iterable[str]], nodes: NodeSet) -> NodeSet:
-    """Return the nodes that links reach from some nodes, these included."""
-    found, waiting = set(nodes), list(nodes)
-    while waiting:
-        new = [other for other in links[waiting.pop()] if other not in found]
-        found.update(new)
-        waiting.extend(new)
-    return frozenset(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 from kpp.causal import errors
 from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
@@ -19,6 +19,16 @@ def as_nodes(graph: MixedGraph, nodes: Nodes, argument: str) -> NodeSet:
     if unknown:
         raise errors.UnknownNodeError(argument, unknown, graph.nodes)
     return frozenset(names)
+
+
+def reached(step: Callable[[str], Iterable[str]], sources: NodeSet, walls: NodeSet = frozenset()) -> NodeSet:
+    """Return the nodes that repeated steps from some nodes reach, these included, without entering walls."""
+    found, waiting = set(sources), list(sources)
+    while waiting:
+        new = set(step(waiting.pop())) - found - walls
+        found |= new
+        waiting.extend(new)
+    return frozenset(found)
 
 
 def check_disjoint(**sets: NodeSet) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
+from kpp.causal.graph.nodes import reached
 
 #: An undirected graph: the neighbors of each node.
 Moral = dict[str, set[str]]
@@ -41,11 +42,12 @@ def _nearest_cut(
     moral: Moral, x: NodeSet, y: NodeSet, side: NodeSet, allowed: NodeSet, beyond: NodeSet
 ) -> tuple[NodeSet, NodeSet] | None:
     """Return the cut nearest to y whose side holds a set, and this side; None if the side holds excluded nodes."""
-    grown = reached(moral, side, allowed - side)
+    neighbors = moral.__getitem__
+    grown = reached(neighbors, side, allowed - side)
     if grown & x:
         return None
-    cut = boundary(moral, reached(moral, x, boundary(moral, grown)))
-    left = reached(moral, y, cut)
+    cut = boundary(moral, reached(neighbors, x, boundary(moral, grown)))
+    left = reached(neighbors, y, cut)
     return None if left & beyond else (cut, left)
 
 
@@ -75,16 +77,6 @@ def moral_graph(graph: MixedGraph, nodes: NodeSet) -> Moral:
         for member in family:
             moral.setdefault(member, set()).update(family - {member})
     return moral
-
-
-def reached(moral: Moral, sources: NodeSet, walls: NodeSet) -> NodeSet:
-    """Return the nodes that can be reached in a moral graph without entering walls, the sources included."""
-    found, waiting = set(sources), list(sources)
-    while waiting:
-        new = moral[waiting.pop()] - found - walls
-        found |= new
-        waiting.extend(new)
-    return frozenset(found)
 
 
 def boundary(moral: Moral, nodes: NodeSet) -> NodeSet:

@@ -127,7 +127,12 @@ def minimal_separator(
         NotDisjointError: If two of `x`, `y` and `include` share a node.
         CausalError: If `include` is not inside `within`.
     """
-    found = nearest_separators(graph, *_checked(graph, x, y, include, within))
+    first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")
+    allowed = graph.observed if within is None else as_nodes(graph, within, "within")
+    check_disjoint(x=first, y=second, include=required)
+    if not required <= allowed:
+        raise CausalError(f"`include` must hold nodes that are allowed, got {named(graph.sort(required - allowed))}")
+    found = nearest_separators(graph, first, second, required, allowed - first - second)
     return None if found is None else found[1]
 
 
@@ -190,18 +195,6 @@ def on_open_walks(
     it reaches one of the `targets`, and the other nodes may then be missing.
     """
     return {node for node, _ in _search(graph, sources, targets, closed, closed, inside)}
-
-
-def _checked(
-    graph: MixedGraph, x: Nodes, y: Nodes, include: Nodes, within: Nodes | None
-) -> tuple[NodeSet, NodeSet, NodeSet, NodeSet]:
-    """Return the arguments of a search for a separator as sets of nodes, the last without the nodes of x and y."""
-    first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")
-    allowed = graph.observed if within is None else as_nodes(graph, within, "within")
-    check_disjoint(x=first, y=second, include=required)
-    if not required <= allowed:
-        raise CausalError(f"`include` must hold nodes that are allowed, got {named(graph.sort(required - allowed))}")
-    return first, second, required, allowed - first - second
 
 
 def _search(

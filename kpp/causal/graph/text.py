@@ -137,13 +137,11 @@ def _arguments(said: Statements) -> dict[str, Any]:
 
 def _flag(node: str, attributes: dict[str, str], keys: set[str]) -> bool:
     """Return whether one of some attributes of a node is true; all of them are checked."""
-    return True in [_truth(node, key, attributes[key]) for key in sorted(keys & attributes.keys())]
-
-
-def _truth(node: str, key: str, value: str) -> bool:
-    if value.lower() not in _TRUE | _FALSE:
-        raise GraphSyntaxError(f"the attribute `{key}` of {node} must be true or false, got {value!r}")
-    return value.lower() in _TRUE
+    found = {key: attributes[key] for key in sorted(keys & attributes.keys())}
+    for key, value in found.items():
+        if value.lower() not in _TRUE | _FALSE:
+            raise GraphSyntaxError(f"the attribute `{key}` of {node} must be true or false, got {value!r}")
+    return any(value.lower() in _TRUE for value in found.values())
 
 
 class _Reader:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kpp.causal.errors import LatentNodeError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
 from kpp.causal.graph.mixed_graph import Nodes, NodeSet
-from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question
+from kpp.causal.graph.nodes import as_nodes, check_disjoint, check_question, reached
 from kpp.causal.identification.algebra import Algebra
 from kpp.causal.identification.estimand import Estimand, query_text
 from kpp.causal.identification.expressions import Expression, Probability
@@ -180,8 +180,4 @@ class _Question:
     @staticmethod
     def _district(graph: CausalDAG, nodes: NodeSet, within: NodeSet) -> NodeSet:
         """Return the nodes that bidirected edges among some nodes connect with given ones."""
-        found = reached = nodes
-        while reached:
-            reached = (graph.spouses(reached) & within) - found
-            found |= reached
-        return found
+        return reached(graph.spouses, nodes, graph.observed - within)

@@ -139,25 +139,17 @@ def _wire(chain: Chain, carried: bool) -> Wiring:
     rows, sources, looped = [], [], []
     for k, law in enumerate(chain.factors):
         sources.append({v: holders[v] for v in sorted(law.free) if v in holders})
-        looped.append(tuple(sorted({holders[v] for v in _looped_variables(law) if v in holders})))
-        held = {v for v in law.given if v in holders} if not looped[-1] and _holds_conditions(law) else set()
+        one_by_one: frozenset[Variable] = frozenset()
+        holds_conditions = True
+        if law.chain is not None:
+            found = conditioning(law)
+            one_by_one = law.chain.free.union(law.given if len(found.steps) > 1 else ())
+            holds_conditions = [factor for factor, _ in found.steps] == [found.outcome]
+        looped.append(tuple(sorted({holders[v] for v in one_by_one if v in holders})))
+        held = {v for v in law.given if v in holders} if not looped[-1] and holds_conditions else set()
         rows.append(law.outcome | held)
         holders |= dict.fromkeys(law.outcome | (held if carried else set()), k)
     return Wiring(tuple(rows), tuple(sources), tuple(looped))
-
-
-def _looped_variables(law: ConditionalLaw) -> frozenset[Variable]:
-    if law.chain is None:
-        return frozenset()
-    return law.chain.free | (frozenset(law.given) if len(conditioning(law).steps) > 1 else frozenset())
-
-
-def _holds_conditions(law: ConditionalLaw) -> bool:
-    """Return whether the rows of the outcome also hold the conditions."""
-    if law.chain is None:
-        return True
-    found = conditioning(law)
-    return [factor for factor, _ in found.steps] == [found.outcome]
 
 
 def contract(tensors: Sequence[Tensor], kept: tuple[int, ...]) -> Float[Array, "..."]:

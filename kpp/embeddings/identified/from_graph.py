@@ -53,23 +53,14 @@ def read_samples(
     frame, columns = read_frame(frame, names)
     adjustment = find_adjustment(graph, treatment=names["treatment"], outcome=names["outcome"], columns=columns)
     treatments, outcomes = read_columns(frame, names["treatment"]), read_columns(frame, names["outcome"])
-    return InterventionSamples(
-        kernel_or_default(kernel, outcomes),
-        kernel_or_default(treatment_kernel, treatments),
-        treatments,
-        outcomes,
-        _adjust(adjustment.kind, frame, adjustment.variables, adjusting_kernel, adjusting_regularization),
-    )
-
-
-def _adjust(
-    kind: str, frame: pd.DataFrame, variables: tuple[str, ...], kernel: AbstractKernel | None, regularization: Leaf
-) -> AbstractAdjustment:
-    if not variables:
-        return NoAdjustment()
-    values = read_columns(frame, variables)
-    kernel = kernel_or_default(kernel, values)
-    return BackDoor(kernel, values) if kind == "backdoor" else FrontDoor(kernel, values, regularization)
+    adjusting: AbstractAdjustment = NoAdjustment()
+    if adjustment.variables:
+        values = read_columns(frame, adjustment.variables)
+        chosen = kernel_or_default(adjusting_kernel, values)
+        is_backdoor = adjustment.kind == "backdoor"
+        adjusting = BackDoor(chosen, values) if is_backdoor else FrontDoor(chosen, values, adjusting_regularization)
+    kernels = kernel_or_default(kernel, outcomes), kernel_or_default(treatment_kernel, treatments)
+    return InterventionSamples(*kernels, treatments, outcomes, adjusting)
 
 
 def read_frame(frame: Any, names: Mapping[str, Sequence[str]]) -> tuple[Any, list[str]]:

@@ -96,16 +96,13 @@ def rank_features(
     target, remaining, removed = y_kernel.gram(y), list(range(x.shape[1])), []
     while len(remaining) > 1:
         kernel = RBF(jnp.sqrt(len(remaining)) * scales) if x_kernel is None else x_kernel
-        without = np.asarray(_without_each(kernel, x, target, _mask(remaining, x.shape[1])))
+        mask = jnp.asarray(np.isin(np.arange(x.shape[1]), remaining), float)
+        without = np.asarray(_without_each(kernel, x, target, mask))
         order = sorted(remaining, key=lambda feature: -without[feature])
         gone = order[: max(1, int(fraction * len(remaining)))]
         removed += gone
         remaining = [feature for feature in remaining if feature not in gone]
     return np.array([*remaining, *removed[::-1]])
-
-
-def _mask(remaining: list[int], num_features: int) -> Float[Array, " d"]:
-    return jnp.asarray(np.isin(np.arange(num_features), remaining), float)
 
 
 @eqx.filter_jit

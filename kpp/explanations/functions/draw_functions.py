@@ -66,7 +66,9 @@ class DrawFunction:
         points = np.asarray(x)
         found = self._function(points if self.schema is None else as_frame(points, self.schema, self._dtypes))
         if isinstance(found, xr.DataArray):
-            found = self._with_leading_draws(found)
+            if not set(self.draw_axes) <= set(found.dims):
+                raise ValueError(f"`function` must return the dimensions {self.draw_axes}, got {found.dims}")
+            found = found.transpose(*self.draw_axes, ...)
         values, num_axes = np.asarray(found), len(self.draw_axes)
         if values.ndim not in (num_axes + 1, num_axes + 2) or values.shape[num_axes] != len(points):
             raise ValueError(
@@ -76,9 +78,3 @@ class DrawFunction:
         if num_axes == 1:
             return np.expand_dims(values, 0 if self.draw_axes == ("draw",) else 1)
         return np.moveaxis(values, self.draw_axes.index("chain"), 0)
-
-    def _with_leading_draws(self, found: xr.DataArray) -> xr.DataArray:
-        missing = [axis for axis in self.draw_axes if axis not in found.dims]
-        if missing:
-            raise ValueError(f"`function` must return the dimensions {self.draw_axes}, got {found.dims}")
-        return found.transpose(*self.draw_axes, ...)

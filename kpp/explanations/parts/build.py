@@ -27,46 +27,40 @@ def build_dataset(
     output_names: Sequence[str] | None,
     instance_names: Sequence[Any] | None,
     draws: bool,
-    covariance: Numbers | None,
-    variance: Numbers | None,
-    interactions: Numbers | None,
-    standard_errors: Numbers | None,
-    variance_parts: Mapping[str, Any] | None,
-    effects: Mapping[str, Any] | None,
+    optional: Mapping[str, Any],
     attrs: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Return the dataset behind an Explanation; the arguments are those of `Explanation.create`."""
-    array = finite_array(values, "values")
+    """Return the dataset behind an Explanation; the arguments are those of `create`, None allowed in `optional`."""
+    array, base = finite_array(values, "values"), finite_array(base_values, "base_values")
     sample = SAMPLE_DIMS if draws else ()
     dims = _value_dims(array, sample)
     output = dims[len(sample) + 2 :]
     sizes = dict(zip(dims, array.shape, strict=True))
+    common, own, pairs = (*sample, *output), (*sample, "instance", *output), ("feature", "feature_other", *output)
+    if base.ndim == 0:
+        base = np.full([sizes[dim] for dim in common], base)
     variables = {
         "values": (dims, array),
-        "base_values": _base_values(base_values, sample, output, sizes),
-        "predictions": _shaped(predictions, "predictions", (*sample, "instance", *output), sizes),
+        "base_values": _shaped(base, "base_values", own if base.ndim == len(own) else common, sizes),
+        "predictions": _shaped(predictions, "predictions", own, sizes),
         "data": _data(data, feature_names, attrs.get("groups", {}), sizes),
     }
-    for name, value in (("variance", variance), ("standard_errors", standard_errors)):
-        if value is not None:
-            variables[name] = _not_negative(value, name, dims, sizes)
-    if covariance is not None:
-        variables["covariance"] = _covariance(covariance, sample, output, sizes)
-    if variance_parts is not None:
-        parts = _stacked(variance_parts, "variance_parts", _not_negative, dims, sizes)
-        variables["variance_parts"] = (*dims, "part"), parts
-        if covariance is None and variance is None:
-            variables["variance"] = (dims, parts.sum(axis=-1))
-    if effects is not None:
-        variables["effects"] = (*dims, "effect"), _stacked(effects, "effects", _shaped, dims, sizes)
-    if interactions is not None:
-        pairs = (*sample, "instance", "feature", "feature_other", *output)
-        variables["interactions"] = _shaped(interactions, "interactions", pairs, sizes)
     coords = _coords(sizes, feature_names, output_names, instance_names)
-    if variance_parts is not None:
-        coords["part"] = [str(name) for name in variance_parts]
-    if effects is not None:
-        coords["effect"] = [str(name) for name in effects]
+    given = {name: value for name, value in optional.items() if value is not None}
+    for name in ("variance", "standard_errors"):
+        if name in given:
+            variables[name] = _not_negative(given[name], name, dims, sizes)
+    if "covariance" in given:
+        rows = ("instance", "instance_other") if np.ndim(given["covariance"]) == len(dims) + 2 else ("instance",)
+        variables["covariance"] = _shaped(given["covariance"], "covariance", (*sample, *rows, *pairs), sizes)
+    for name, dim, read in (("variance_parts", "part", _not_negative), ("effects", "effect", _shaped)):
+        if name in given:
+            variables[name] = (*dims, dim), _stacked(given[name], name, read, dims, sizes)
+            coords[dim] = [str(key) for key in given[name]]
+    if "variance_parts" in given and "covariance" not in given and "variance" not in given:
+        variables["variance"] = (dims, variables["variance_parts"][1].sum(axis=-1))
+    if "interactions" in given:
+        variables["interactions"] = _shaped(given["interactions"], "interactions", (*sample, "instance", *pairs), sizes)
     for name in ("feature", "instance"):
         if any(f"{name}_other" in variable[0] for variable in variables.values()):
             coords[f"{name}_other"] = list(coords[name])
@@ -127,16 +121,6 @@ def _shaped(
     return dims, array
 
 
-def _base_values(
-    value: Numbers, sample: tuple[str, ...], output: tuple[str, ...], sizes: Mapping[str, int]
-) -> tuple[tuple[str, ...], np.ndarray]:
-    array = finite_array(value, "base_values")
-    common, own = (*sample, *output), (*sample, "instance", *output)
-    if array.ndim == 0:
-        array = np.full([sizes[dim] for dim in common], array)
-    return _shaped(array, "base_values", own if array.ndim == len(own) else common, sizes)
-
-
 def _data(
     value: Numbers, feature_names: Sequence[str], groups: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[tuple[str, ...], np.ndarray]:
@@ -165,15 +149,6 @@ def _stacked(
     if not isinstance(arrays, Mapping) or not arrays:
         raise ValueError(f"`{name}` must be a mapping from at least one name to an array, got {arrays!r}")
     return np.stack([read(array, f"{name}[{key!r}]", dims, sizes)[1] for key, array in arrays.items()], axis=-1)
-
-
-def _covariance(
-    value: Numbers, sample: tuple[str, ...], output: tuple[str, ...], sizes: Mapping[str, int]
-) -> tuple[tuple[str, ...], np.ndarray]:
-    array = finite_array(value, "covariance")
-    within = (*sample, "instance", "feature", "feature_other", *output)
-    across = (*sample, "instance", "instance_other", "feature", "feature_other", *output)
-    return _shaped(array, "covariance", across if array.ndim == len(across) else within, sizes)
 
 
 def _coords(

@@ -34,7 +34,8 @@ def read_shap(explanation: Any, base_values: Any, data: Any, error_scale: float)
         raise ValueError(f"`explanation` must have values of its data, {points.shape}, got shape {values.shape}")
     outputs = _output_names(explanation)
     pairs = None
-    if _holds_interactions(values, base, outputs):
+    square = values.ndim == 3 and values.shape[1] == values.shape[2] and base.ndim < 2 and outputs is None
+    if values.ndim == 4 or square:  # values of pairs
         pairs, values = _pairs(values), values.sum(axis=2)
     return {
         **_additive(values, base),
@@ -59,7 +60,10 @@ def read_shapiq(values: Any, data: Any, predictions: Numbers | None, feature_nam
         raise ValueError(f"`data` must have {rows[0].n_players} features, one per player, got shape {points.shape}")
     if max(row.min_order for row in rows) > 1:
         raise ValueError("`values` must have values of single features, got a `min_order` of 2 or more")
-    tables = [_by_members(row) for row in rows]
+    # Sets of features that are left out have the value 0.
+    tables = [
+        {members: float(row.values[position]) for members, position in row.interaction_lookup.items()} for row in rows
+    ]
     single = np.array([[table.get((j,), 0.0) for j in range(points.shape[1])] for table in tables])
     pairs = np.stack([_second_order(table, points.shape[1]) for table in tables]) if order > 1 else None
     shares = single
@@ -69,7 +73,7 @@ def read_shapiq(values: Any, data: Any, predictions: Numbers | None, feature_nam
     elif index not in _SHAPLEY and predictions is None:
         raise ValueError(f"`predictions` must be given, since values of the index {index!r} do not add up to them")
     base = np.array([float(row.baseline_value) for row in rows])
-    estimated = any(row.estimated for row in rows)
+    budgets = {row.estimation_budget for row in rows} - {None}
     return {
         **_additive(shares, base),
         **({} if predictions is None else {"predictions": predictions}),
@@ -80,9 +84,9 @@ def read_shapiq(values: Any, data: Any, predictions: Numbers | None, feature_nam
             "explainer": "shapiq",
             "index": index,
             "order": order,
-            "exact": not estimated,
+            "exact": not any(row.estimated for row in rows),
             **({} if pairs is None else {"interactions": index}),
-            **_budget(rows),
+            **({"coalitions": int(max(budgets))} if budgets else {}),
         },
     }
 
@@ -142,14 +146,6 @@ def _output_names(explanation: Any) -> list[str] | None:
     return [str(name) for name in names]
 
 
-def _holds_interactions(values: np.ndarray, base: np.ndarray, output_names: object) -> bool:
-    """Return whether values are those of pairs: with two axes of features, and base values without an output."""
-    if values.ndim == 4:
-        return True
-    square = values.ndim == 3 and values.shape[1] == values.shape[2]
-    return square and base.ndim < 2 and output_names is None
-
-
 def _pairs(values: Float[np.ndarray, "p d d *outputs"]) -> np.ndarray:
     """Return shap's interactions, whose pairs are halved between (j, k) and (k, j), with whole pairs in both places."""
     factors = 2.0 - np.eye(values.shape[1])
@@ -162,11 +158,6 @@ def _same(rows: Sequence[Any], name: str) -> Any:
     if len(found) != 1:
         raise ValueError(f"`values` must have one `{name}`, got {sorted(found, key=str)}")
     return found.pop()
-
-
-def _by_members(row: Any) -> Mapping[tuple[int, ...], float]:
-    """Return the values of sets of features; those that are left out are 0."""
-    return {members: float(row.values[position]) for members, position in row.interaction_lookup.items()}
 
 
 def _second_order(table: Mapping[tuple[int, ...], float], num_features: int) -> Float[np.ndarray, "d d"]:
@@ -184,8 +175,3 @@ def _shared(table: Mapping[tuple[int, ...], float], num_features: int) -> Float[
         if members:
             shares[list(members)] += value / len(members)
     return shares
-
-
-def _budget(rows: Sequence[Any]) -> dict[str, int]:
-    budgets = {row.estimation_budget for row in rows} - {None}
-    return {"coalitions": int(max(budgets))} if budgets else {}

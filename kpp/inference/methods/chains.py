@@ -76,10 +76,14 @@ def run_chains(
             return _run_chunks(together, states, steps, chunk, bar)
         if method == "processes" or (method == "parallel" and on_devices):
             mesh = _mesh_of_processes(num_chains) if method == "processes" else _mesh(jax.local_devices()[:num_chains])
-            spread, placed = _advance_on_devices(program, model, data, mesh), _one_per_device(states, mesh)
+            sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_CHAINS))  # a chain on each device
+            placed = _place(states, sharding) if mesh.is_multi_process else jax.device_put(states, sharding)
+            spread = _advance_on_devices(program, model, data, mesh)
             _compile(spread, placed, bar)
             last, values = _run_chunks(spread, placed, steps, chunk, bar)
-            return (_local(last) if method == "processes" else last), values
+            if method == "processes":  # the same values on all devices: those of this process
+                last = jax.tree.map(lambda leaf: leaf.addressable_data(0), last)
+            return last, values
         advance: _Advance = functools.partial(_advance, program, model, data)
 
         def run(chain: int) -> tuple[HMCState, _Values]:
@@ -203,12 +207,6 @@ def _advance_on_devices(program: _Program, model: CalledWith, data: Data, mesh: 
     return lambda states, count: spread(states, count, placed)
 
 
-def _one_per_device(states: HMCState, mesh: jax.sharding.Mesh) -> HMCState:
-    """Place each chain on a device."""
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_CHAINS))
-    return _place(states, sharding) if mesh.is_multi_process else jax.device_put(states, sharding)
-
-
 def _place(tree: Any, sharding: jax.sharding.NamedSharding) -> Any:
     """Place arrays, which each process has as a whole, on devices of several processes, without communication."""
 
@@ -236,11 +234,6 @@ def _mesh_of_processes(num_chains: int) -> jax.sharding.Mesh:
             f'with `chain_method` "processes", because each process has {fewest} devices; got {num_chains}'
         )
     return _mesh([device for devices in own for device in devices[:per_process]])
-
-
-def _local(states: HMCState) -> HMCState:
-    """Return values that are the same on all devices as arrays on the first device of this process."""
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0), states)
 
 
 @jax.jit

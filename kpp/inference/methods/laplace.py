@@ -103,15 +103,7 @@ class Laplace(AbstractInference):
             return fixed
         init_key, restart_key, draw_key = jax.random.split(rng_key, 3)
         density = Density(init_key, numpyro_model, data, sites)
-        mode = find_mode(
-            compile_objective(density.unconstrained, density, data),
-            density.start,
-            rng_key=restart_key,
-            num_restarts=self.num_restarts,
-            max_steps=self.max_steps,
-            tolerance=self.tolerance,
-            progress=self.progress,
-        )
+        mode = find_mode(density.unconstrained, density, data, restart_key, self)
         vector, factor = _polish(density, mode, data)
         state = {_MODE: vector, _FACTOR: factor}
         attrs: dict[str, object] = {"inference": "Laplace", **mode.attrs()}

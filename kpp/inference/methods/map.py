@@ -12,7 +12,7 @@ import numpy as np
 
 from kpp.inference.base import AbstractInference, Data, NumpyroModel, Posterior, inspect_sites, without_latents
 from kpp.inference.example_models import linear_regression, regression_data
-from kpp.inference.methods.optimum import Density, check_search, compile_objective, find_mode
+from kpp.inference.methods.optimum import Density, check_search, find_mode
 from kpp.typing import AnyArray, RngKey
 
 
@@ -67,15 +67,7 @@ class MAP(AbstractInference):
             return fixed
         init_key, restart_key = jax.random.split(rng_key)
         density = Density(init_key, numpyro_model, data, sites)
-        mode = find_mode(
-            compile_objective(density.constrained, density, data),
-            density.start,
-            rng_key=restart_key,
-            num_restarts=self.num_restarts,
-            max_steps=self.max_steps,
-            tolerance=self.tolerance,
-            progress=self.progress,
-        )
+        mode = find_mode(density.constrained, density, data, restart_key, self)
         samples = _one_draw(density, mode.vector.astype(density.start.dtype), data)
         stats = {"lp": jnp.asarray(np.full((1, 1), -mode.value))}
         return Posterior(samples, stats, {"inference": "MAP", **mode.attrs()})

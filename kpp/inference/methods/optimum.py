@@ -141,24 +141,19 @@ class Optimum:
 
 
 def find_mode(
-    objective: Objective,
-    start: np.ndarray,
-    *,
-    rng_key: jax.Array,
-    num_restarts: int,
-    max_steps: int,
-    tolerance: float,
-    progress: bool,
+    function: Callable[[jax.Array, Data], jax.Array], density: Density, data: Data, rng_key: jax.Array, search: Any
 ) -> Optimum:
     """Minimize a negative log-density by L-BFGS from several starts, and keep the lowest value that has converged.
 
     The further starts are uniform within 2 units of the first one. A start has converged when no entry of the gradient
-    exceeds the tolerance times the larger of 1 and the objective's absolute value (in float32 at least 1e-4). Raises
-    ConvergenceError if no start converged to a finite value.
+    exceeds the tolerance times the larger of 1 and the objective's absolute value (in float32 at least 1e-4). `search`,
+    an inference, has the settings. Raises ConvergenceError if no start converged to a finite value.
     """
+    objective, start = compile_objective(function, density, data), density.start
+    num_restarts, max_steps = search.num_restarts, search.max_steps
     moves = np.asarray(_uniform_moves(rng_key, start.size, start.dtype, num_restarts))
     starts = np.concatenate([start[None], start + objective.scale * moves])
-    ends = find_modes(objective, starts, max_steps=max_steps, tolerance=tolerance, progress=progress)
+    ends = find_modes(objective, starts, max_steps=max_steps, tolerance=search.tolerance, progress=search.progress)
     evaluations = sum(end.num_evaluations for end in ends)
     converged = [end for end in ends if end.num_converged]
     if not converged:

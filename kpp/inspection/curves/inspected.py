@@ -176,17 +176,13 @@ def _law_of_probabilities(
 
     functional.apply(note)
     points = np.unique(np.concatenate(seen), axis=0)
-    latent = _draw_jointly(posterior, jnp.asarray(points), rng_key)
+    num_draws = -(-_JOINT_DRAWS // int(np.prod(posterior.batch_shape)))
+    keys = jax.random.split(rng_key, (*posterior.batch_shape, num_draws))
+    latent = _joint_draws(posterior, jnp.asarray(points), keys)
     values = np.asarray(probability(link, latent)).reshape(-1, len(points)).T
     place = {row.tobytes(): i for i, row in enumerate(points)}
     numbers = functional.apply(lambda x: values[[place[row.tobytes()] for row in np.asarray(x)]])
     return certain(jnp.asarray(numbers).T)
-
-
-def _draw_jointly(posterior: GPPosterior, points: jax.Array, rng_key: RngKey) -> Float[jax.Array, "*batch num p"]:
-    size = int(np.prod(posterior.batch_shape))
-    keys = jax.random.split(rng_key, (*posterior.batch_shape, -(-_JOINT_DRAWS // size)))
-    return _joint_draws(posterior, points, keys)
 
 
 @eqx.filter_jit

@@ -67,7 +67,10 @@ def _draw_row(ax: Axes, row: int, x: np.ndarray, column: np.ndarray | None, boun
     y = row + _spread(x)
     if bounds is not None:
         ax.hlines(y, bounds[:, 0], bounds[:, 1], color=_colors.WHISKER, linewidth=0.7, zorder=1)
-    colors = np.full(x.shape, 0.5) if column is None else _rescaled(column)
+    colors = np.full(x.shape, 0.5)
+    if column is not None:  # the 5th and the 95th percentile are at the ends, a constant is in the middle
+        low, high = _colors.percentile_range(column)
+        colors = np.clip((column - low) / (high - low), 0.0, 1.0)
     colormap = ListedColormap([_colors.NEUTRAL]) if column is None else _colors.value_colormap()
     many = len(x) > 2000
     ax.scatter(x, y, s=14, c=colors, cmap=colormap, vmin=0.0, vmax=1.0, linewidths=0, zorder=2, rasterized=many)
@@ -82,12 +85,6 @@ def _spread(x: np.ndarray) -> np.ndarray:
     place[order] = np.arange(len(x)) - np.searchsorted(bins[order], bins[order])
     offsets = np.where(place % 2 == 1, (place + 1) // 2, -(place // 2))
     return offsets * min(_STEP, _HEIGHT / max(1, np.abs(offsets).max()))
-
-
-def _rescaled(column: np.ndarray) -> np.ndarray:
-    """Return values between 0 and 1, the 5th and the 95th percentile at the ends; a constant is in the middle."""
-    low, high = _colors.percentile_range(column)
-    return np.clip((column - low) / (high - low), 0.0, 1.0)
 
 
 def _add_colorbar(ax: Axes, some_gray: bool) -> None:
