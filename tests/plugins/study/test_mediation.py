@@ -198,9 +198,9 @@ def test_no_proportion_is_shown_if_the_total_effect_may_be_zero():
 
 @pytest.mark.slow
 def test_the_effects_are_those_of_kpp_models_and_products_of_coefficients(folder, tmp_path):
-    """There are 50 draws of the hyperparameters: with another key, means differ by 0.2 standard deviations, two of these.
+    """With another key and 50 draws of hyperparameters, means differ by 0.2 standard deviations; two are allowed.
 
-    Standard deviations differ by 14 percent, four of these.
+    Standard deviations differ by 14 percent; four of these are allowed.
 
     Without interactions the indirect effect is the product of two coefficients of least squares. The bound for the
     prior is one standard deviation.
