@@ -198,7 +198,9 @@ def test_no_proportion_is_shown_if_the_total_effect_may_be_zero():
 
 @pytest.mark.slow
 def test_the_effects_are_those_of_kpp_models_and_products_of_coefficients(folder, tmp_path):
-    """The means of 200 draws with another key differ by 0.1 standard deviations of the draws: 4 of these.
+    """With another key and 50 draws of hyperparameters, means differ by 0.2 standard deviations; two are allowed.
+
+    Standard deviations differ by 14 percent; four of these are allowed.
 
     Without interactions the indirect effect is the product of two coefficients of least squares. The bound for the
     prior is one standard deviation.
@@ -219,7 +221,7 @@ def test_the_effects_are_those_of_kpp_models_and_products_of_coefficients(folder
     ).summary()
     assert list(found.index) == list(expected.index)
     assert (abs(found["mean"] - expected["mean"]) < 0.4 * expected["sd"]).all()
-    np.testing.assert_allclose(found["sd"], expected["sd"], rtol=4 / np.sqrt(200))
+    np.testing.assert_allclose(found["sd"], expected["sd"], rtol=4 / np.sqrt(50))
 
     def slopes(outcome, *causes):
         design = np.column_stack([np.ones(len(table)), table[[*causes]]])
