@@ -139,9 +139,7 @@ class AreaBags:
             found += np.linalg.lstsq(dense, (z - found @ dense.T).T, rcond=None)[0].T
         return found
 
-    def over(
-        self, draws: Numbers, areas: object = None, *, total: bool = False, probability: float = 0.95
-    ) -> Any:
+    def over(self, draws: Numbers, areas: object = None, *, total: bool = False, probability: float = 0.95) -> Any:
         """Summarize draws of a field over areas, which may be parts of the areas of the bags, or overlap.
 
         Args:
@@ -253,7 +251,9 @@ def _shares(cells: Cells, areas: Any, tolerance: float) -> sparse.csr_array:
 
 
 def _averages(shares: sparse.csr_array) -> sparse.csr_array:
-    return sparse.csr_array(sparse.diags_array(1.0 / np.asarray(shares.sum(axis=1))) @ shares)
+    # By hand: a product with a diagonal matrix changes the order of the entries, which is that of the bags' points.
+    totals = np.repeat(np.asarray(shares.sum(axis=1)), np.diff(shares.indptr))
+    return sparse.csr_array((shares.data / totals, shares.indices, shares.indptr), shape=shares.shape)
 
 
 def _summary(values: np.ndarray, probability: float) -> dict[str, np.ndarray]:

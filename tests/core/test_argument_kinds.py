@@ -167,7 +167,8 @@ PACKAGES += ["functionals", "inspection", "preferences", "priors", "testing"]
 PACKAGES += [f"{package}.toolkit" for package in ("causal", "explanations", "games", "gp", "inference", "kernels")]
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]
-PACKAGES += ["kpp_areal", "kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_structures", "kpp_study", "kpp_surrogates"]
+PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_structures", "kpp_study", "kpp_surrogates"]
+PACKAGES += ["kpp_areal"]
 
 
 def public_functions(module):
