@@ -28,7 +28,7 @@ class JointPredictor(Protocol):
         """Return ``mean`` and ``latent_covariance`` with the dims (chain, draw, instance) and one more instance."""
 
     def thin(self, max_draws: int) -> tuple[Any, Any]:
-        """Return a fit with at most so many draws, and which they are."""
+        """Return a fit with at most `max_draws` draws, and the positions of the draws."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -62,7 +62,7 @@ def read_raster(raster: object, variables: Sequence[str] | None, coordinates: bo
     if unknown := [name for name in read if name not in known]:
         raise ValueError(f"`raster` must have the variables that are named, got no {unknown[0]!r} among {known}")
     y, x = dataset.rio.y_dim, dataset.rio.x_dim
-    edges = [_edges(dataset, dim) for dim in (y, x)]
+    edges = (_edges(dataset, y), _edges(dataset, x))
     layers = {name: _layer(dataset[name], (y, x)) for name in read}
     mask = np.all([~np.isnan(layer) for layer in layers.values()], axis=0) if layers else np.ones((len(dataset[y]), 1))
     mask = np.broadcast_to(mask, (dataset.sizes[y], dataset.sizes[x])).astype(bool)
