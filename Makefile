@@ -21,7 +21,7 @@ PYTEST_OPTIONS :=
 TEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(PYTEST_OPTIONS)
 # Annotated types and shapes are checked at every call by `make test CHECK_TYPES=yes`, which takes a quarter more time.
 CHECK_TYPES :=
-TYPE_CHECKS := --jaxtyping-packages=kpp,kpp_models,kpp_converters,kpp_gpec,kpp_optimization,kpp_pref_shap,kpp_rkhs_shap,kpp_structures,kpp_study,kpp_surrogates,beartype.beartype
+TYPE_CHECKS := --jaxtyping-packages=kpp,kpp_models,kpp_areal,kpp_converters,kpp_gpec,kpp_optimization,kpp_pref_shap,kpp_rkhs_shap,kpp_structures,kpp_study,kpp_surrogates,beartype.beartype
 # Most of the tests' time goes to compiling small programs.
 QUICK_COMPILER := KPP_QUICK_COMPILER=1
 

@@ -49,6 +49,7 @@ PACKAGES = {
         "kpp_gpec",
         "kpp_optimization",
         "kpp_structures",
+        "kpp_areal",
         "kpp_converters",
         "kpp_study",
     ],

@@ -19,6 +19,7 @@ import kpp
 PACKAGES = (
     "kpp",
     "kpp_models",
+    "kpp_areal",
     "kpp_converters",
     "kpp_gpec",
     "kpp_optimization",
@@ -96,6 +97,7 @@ def test_the_wheel_registers_the_plugins_and_the_command(built: Path):
     for line in (
         "kpp = kpp.__main__:main",
         "core = kpp.builtin",
+        "areal = kpp_areal",
         "converters = kpp_converters",
         "gpec = kpp_gpec",
         "models = kpp_models",

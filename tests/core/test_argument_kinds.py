@@ -168,6 +168,7 @@ PACKAGES += [f"{package}.toolkit" for package in ("causal", "explanations", "gam
 PACKAGES = [f"kpp.{name}" for name in PACKAGES]
 PACKAGES += ["kpp_models", "kpp_models.aggregates.grids", "kpp_models.estimators", "kpp_converters", "kpp_gpec"]
 PACKAGES += ["kpp_optimization", "kpp_pref_shap", "kpp_rkhs_shap", "kpp_structures", "kpp_study", "kpp_surrogates"]
+PACKAGES += ["kpp_areal"]
 
 
 def public_functions(module):
