@@ -18,13 +18,7 @@ from kpp.data.tables import Schema, as_table, is_table
 from kpp.explanations.explanation import Explanation
 from kpp.explanations.functions.estimator_functions import EstimatorFunction, is_estimator, output_names
 from kpp.explanations.grouped_points import GroupedPoints, group_points
-from kpp.explanations.predictors import (
-    ReadPredictor,
-    Requirement,
-    check_features,
-    describe_uncertainty,
-    read_rows,
-)
+from kpp.explanations.predictors import ReadPredictor, Requirement, check_features, describe_uncertainty, read_rows
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
@@ -111,13 +105,7 @@ class Inputs:
 
     @classmethod
     def read(
-        cls,
-        predictor: object,
-        x: object,
-        requires: Requirement,
-        *,
-        background: object = None,
-        groups: Groups = None,
+        cls, predictor: object, x: object, requires: Requirement, *, background: object = None, groups: Groups = None
     ) -> "Inputs":
         """Read the arguments of a user.
 

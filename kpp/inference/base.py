@@ -117,12 +117,7 @@ class AbstractInference(_Fields, AbstractModule):
         )
 
     def resume(
-        self,
-        rng_key: RngKey,
-        num_samples: int,
-        numpyro_model: NumpyroModel,
-        data: Data,
-        state: Mapping[str, jax.Array],
+        self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         """Continue the chains of `run`, and return the further draws only.
 

@@ -107,5 +107,5 @@ _AFFINE = ("botorch.AffineInputTransform", "botorch.InputStandardize", "botorch.
 
 #: The class of an outcome transform -> a and b of the way back, a f(x) + b.
 _OUTCOME_RULES: dict[str, Callable[[Any], tuple[float, float]]] = {
-    "botorch.Standardize": lambda transform: (number(transform.stdvs), number(transform.means)),
+    "botorch.Standardize": lambda transform: (number(transform.stdvs), number(transform.means))
 }

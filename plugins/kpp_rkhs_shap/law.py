@@ -65,11 +65,7 @@ class Method(NamedTuple):
 
 
 def affordable_laws(
-    value_function: AbstractImputation,
-    drawn: Representatives,
-    x: Float[AnyArray, "p d"],
-    target: Target,
-    **shown: Any,
+    value_function: AbstractImputation, drawn: Representatives, x: Float[AnyArray, "p d"], target: Target, **shown: Any
 ) -> LawOfDraws | None:
     """Compute the law of the values under each draw of the hyperparameters, as precisely as is affordable.
 
@@ -93,11 +89,7 @@ def affordable_laws(
 
 
 def affordable_method(
-    value_function: AbstractImputation,
-    posterior: GPPosterior,
-    x: Float[AnyArray, "p d"],
-    target: Target,
-    **shown: Any,
+    value_function: AbstractImputation, posterior: GPPosterior, x: Float[AnyArray, "p d"], target: Target, **shown: Any
 ) -> Method | None:
     """Choose how to compute the law of the values of all points, as precisely as is affordable.
 

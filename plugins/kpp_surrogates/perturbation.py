@@ -43,12 +43,7 @@ class Perturbations(NamedTuple):
 
 
 def kinds_of_players(
-    players: Players,
-    shown: GroupedPoints,
-    schema: Schema,
-    categorical: Sequence[int | str],
-    *,
-    intervals: bool = False,
+    players: Players, shown: GroupedPoints, schema: Schema, categorical: Sequence[int | str], *, intervals: bool = False
 ) -> tuple[Kind, ...]:
     """Return how each player is perturbed, from the points as an explanation shows them.
 

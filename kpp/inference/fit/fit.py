@@ -23,14 +23,7 @@ from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference, NumpyroModel, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.fit import per_draw
-from kpp.inference.fit.arviz_groups import (
-    LATENT,
-    Naming,
-    constant_group,
-    data_groups,
-    posterior_groups,
-    prior_groups,
-)
+from kpp.inference.fit.arviz_groups import LATENT, Naming, constant_group, data_groups, posterior_groups, prior_groups
 from kpp.inference.fit.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
 from kpp.inference.fit.storage import describe_inference, read_parts, write_parts
 from kpp.inference.methods.discrete import infer_all

@@ -151,12 +151,7 @@ class NUTS(AbstractInference):
         )
 
     def resume(
-        self,
-        rng_key: RngKey,
-        num_samples: int,
-        numpyro_model: NumpyroModel,
-        data: Data,
-        state: Mapping[str, jax.Array],
+        self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
     ) -> Posterior:
         """Continue every chain from its last position with its own step size and mass matrix, without further warm-up.
 

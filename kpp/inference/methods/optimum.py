@@ -178,11 +178,7 @@ def find_mode(
             num_restarts,
         )
     return dataclasses.replace(
-        modes[0],
-        num_evaluations=evaluations,
-        num_converged=len(converged),
-        num_starts=len(ends),
-        num_modes=len(modes),
+        modes[0], num_evaluations=evaluations, num_converged=len(converged), num_starts=len(ends), num_modes=len(modes)
     )
 
 

@@ -14,12 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kpp.explanations import AbstractPointsExplainer, DrawFunction, Explanation, Inputs
 from kpp.explanations.functions.estimator_functions import output_names
-from kpp.explanations.toolkit import (
-    describe_uncertainty,
-    describe_value_function,
-    freeze_groups,
-    has_function_law,
-)
+from kpp.explanations.toolkit import describe_uncertainty, describe_value_function, freeze_groups, has_function_law
 from kpp.foundation.validation import check_rng_key, count
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction

@@ -87,13 +87,7 @@ def _with_rest(importance: xr.DataArray, shown: np.ndarray, rest: np.ndarray) ->
 
 
 def _draw_bars(
-    values: xr.DataArray,
-    labels: list[str],
-    *,
-    label: str,
-    probability: float,
-    kind: IntervalKind,
-    ax: Axes | None,
+    values: xr.DataArray, labels: list[str], *, label: str, probability: float, kind: IntervalKind, ax: Axes | None
 ) -> Axes:
     """Draw one bar for each label, in the order of `values`, ([chain, draw,] feature)."""
     check_probability(probability, kind)

@@ -80,11 +80,7 @@ class Convergence:
 
 
 def assess(
-    posterior: xr.Dataset,
-    sample_stats: xr.Dataset | None,
-    *,
-    approximates: bool,
-    latent: xr.Dataset | None = None,
+    posterior: xr.Dataset, sample_stats: xr.Dataset | None, *, approximates: bool, latent: xr.Dataset | None = None
 ) -> Convergence:
     """Assess the convergence of the draws of a posterior and of latent values, which lead with (chain, draw).
 

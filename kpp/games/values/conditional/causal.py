@@ -14,12 +14,7 @@ from kpp.causal.toolkit import LawFactor, factors_of_features, gaussian_precisio
 from kpp.foundation.validation import as_points, count, one_of
 from kpp.functions import RKHSFunction
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.conditional.causal_graphs import (
-    Graph,
-    as_names,
-    names_of_features,
-    positions,
-)
+from kpp.games.values.conditional.causal_graphs import Graph, as_names, names_of_features, positions
 from kpp.games.values.conditional.gaussian_conditionals import AbstractSampled, Sampler, copula_quantiles, copula_scores
 from kpp.games.values.product_games import example_functions
 from kpp.linalg import add_diagonal, whitener

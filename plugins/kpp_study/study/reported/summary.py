@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 def report_contents(
-    plan: StudyPlan,
-    fit: Fit,
-    groups: Mapping[str, xr.Dataset],
-    explanation: Explanation,
-    seconds: Mapping[str, float],
+    plan: StudyPlan, fit: Fit, groups: Mapping[str, xr.Dataset], explanation: Explanation, seconds: Mapping[str, float]
 ) -> ReportContents:
     """Return the contents of the report; groups and explanation are in the units of the table."""
     config, data, rows, keys = plan.config, plan.data, plan.rows, plan.keys

@@ -138,9 +138,4 @@ def _field_texts(cls: type) -> dict[str, str]:
 
 
 def _object(properties: Schema, required: Iterable[str]) -> Schema:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
