@@ -113,7 +113,9 @@ def shapley_covariance(
     num_features, dtype = background.shape[1], background.dtype
     x = as_points(x, num_features=num_features).astype(dtype)
     x_other = None if x_other is None else as_points(x_other, "x_other", num_features=num_features).astype(dtype)
-    process = _as_posterior(process, background)
+    if not isinstance(process, GPPosterior):  # a prior: a posterior without data, whose root has no columns
+        zero = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=dtype))
+        process = GPPosterior(zero, jnp.zeros((1, 0), dtype=dtype))
     players = _read_players(groups, num_features, feature_names)
     if isinstance(process.mean.kernel, Nystrom):
         covariance = feature_covariance(exact_values(value_function, players, order, effects), process, x, x_other)
@@ -192,14 +194,6 @@ def _read_players(groups: object, num_features: int, feature_names: Iterable[str
     return players
 
 
-def _as_posterior(process: GPPosterior | AbstractKernel, background: Array) -> GPPosterior:
-    """Return the process as a posterior. A prior is a posterior without data, whose root has zero columns."""
-    if isinstance(process, GPPosterior):
-        return process
-    zero = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=background.dtype))
-    return GPPosterior(zero, jnp.zeros((1, 0), dtype=background.dtype))  # no columns: nothing is subtracted
-
-
 def exact_values(value_function: AbstractImputation, players: Players, order: object, effects: bool) -> ExactValues:
     """Return a function that computes the exact Shapley values of a function at points, some points at a time."""
 
@@ -255,7 +249,12 @@ def _section_covariance(problem: _Problem, x: Array, x_other: Array | None) -> F
     """Subtract the reduction by the data from the prior covariance, using the sections at the training points."""
     _refuse_enumeration(problem)
     solution = problem.solution()
-    prior = _prior_within(problem, solution, x) if x_other is None else _prior_across(problem, solution, x, x_other)
+    if x_other is None:
+        pairs = np.repeat(np.arange(x.shape[0])[:, None], 2, axis=1)
+        mean, players = problem.process.mean, problem.players
+        prior = _prior_at(problem.value_function, mean, x, None, pairs, players, solution, True)
+    else:
+        prior = _prior_across(problem, solution, x, x_other)
     if not problem.process.root.shape[-1]:
         return prior
     return prior - _reduction(problem, solution, x, x_other)
@@ -278,11 +277,6 @@ def _refuse_non_finite(covariance: Array, value_function: AbstractImputation) ->
             f"`value_function` {type(value_function).__name__} and `process` give covariances that are not finite; "
             "check the weights of the one and the kernel and root of the other"
         )
-
-
-def _prior_within(problem: _Problem, solution: Solution | None, x: Array) -> Float[Array, "*draws p g g"]:
-    pairs = np.repeat(np.arange(x.shape[0])[:, None], 2, axis=1)
-    return _prior_at(problem.value_function, problem.process.mean, x, None, pairs, problem.players, solution, True)
 
 
 def _prior_across(

@@ -102,7 +102,11 @@ def asymmetric_weights(order: object, players: Players) -> tuple[Bool[np.ndarray
 
 def _causes(order: object, players: Players) -> list[int]:
     """Return the bit mask of the causes of each player among the players."""
-    graph = _graph_of(as_graph(order))
+    graph = as_graph(order)
+    if isinstance(graph, CausalOrder):  # each name is caused by those of all earlier groups
+        groups = enumerate(graph.groups)
+        pairs = [pair for position, group in groups for pair in itertools.product(graph.causes(position), group)]
+        graph = CausalDAG(pairs, nodes=graph.nodes)
     known = [name for name in players.names if name in graph]
     if len(graph) and not known:
         raise UnknownNodeError("order", players.names, graph.nodes)
@@ -115,15 +119,6 @@ def _causes(order: object, players: Players) -> list[int]:
         sum(bits.get(cause, 0) for cause in graph.ancestors(name) - {name}) if name in graph else 0
         for name in players.names
     ]
-
-
-def _graph_of(order: CausalDAG | CausalOrder) -> CausalDAG:
-    """Return a graph in which every name of a causal order is caused by those of all earlier groups."""
-    if isinstance(order, CausalDAG):
-        return order
-    groups = enumerate(order.groups)
-    pairs = [pair for position, group in groups for pair in itertools.product(order.causes(position), group)]
-    return CausalDAG(pairs, nodes=order.nodes)
 
 
 class _Orders:

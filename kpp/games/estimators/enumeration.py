@@ -100,11 +100,15 @@ def _term_values(
         absent = _absent_tables(value_function, term, points, players, chunks)
         table = absent.reshape(*absent.shape, *[1 for _ in function.output_shape]) * weights[:, None, None]
 
+        def add_point(sums: Array, point: tuple[Array, Array, Array]) -> tuple[Array, None]:
+            present = point[1].T[:, :, None] * point[0].T[:, None, :]
+            return sums + present.reshape(*present.shape, *[1 for _ in sums.shape[3:]]) * point[2][None], None
+
         def add_block(block: tuple[Array, Array]) -> Array:
             rows, sums = block
             low, high = _half_tables(players.multiply(term.factors(rows, points)))
             if not many:
-                return _add_points(sums, low, high, table)
+                return jax.lax.scan(add_point, sums, (low, high, table))[0]
             present = jnp.swapaxes(high, 1, 2)[..., None] * jnp.swapaxes(low, 1, 2)[:, :, None]
             return sums + jnp.tensordot(present * absent[:, None], weights, (0, 0), precision="highest")
 
@@ -153,18 +157,3 @@ def _subset_products(factors: Float[Array, "g n b"], empty: Float[Array, "n b"])
     for factor in factors:
         table = jnp.concatenate([table, table * factor[:, None]], axis=1)
     return table
-
-
-def _add_points(
-    sums: Float[Array, "p high low *outputs"],
-    low: Float[Array, "n low p"],
-    high: Float[Array, "n high p"],
-    table: Float[Array, "n high low *outputs"],
-) -> Float[Array, "p high low *outputs"]:
-    """Add the products of the present factors and of a table, one point of the function after the other."""
-
-    def add(total: Array, point: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        present = point[1].T[:, :, None] * point[0].T[:, None, :]
-        return total + present.reshape(*present.shape, *[1 for _ in total.shape[3:]]) * point[2][None], None
-
-    return jax.lax.scan(add, sums, (low, high, table))[0]

@@ -37,7 +37,9 @@ class Game:
         are draws.
         """
         values = jnp.asarray(self.value_function(self.function, self.x, self.players.expand(coalitions)))
-        draws = self._count_draw_axes(values)
+        # A plain function has the axes (chain, draw) or none; those of coalitions and points may have the same lengths.
+        is_rkhs = isinstance(self.function, RKHSFunction)
+        draws = len(self.function.batch_shape) if is_rkhs else 2 * (values.ndim >= 4)
         return jnp.moveaxis(values, (draws, draws + 1), (0, 1)) if draws else values, draws
 
     def arrange(self, results: Array, num_draw_axes: int, num_player_axes: int = 1) -> Float[Array, "..."]:
@@ -54,12 +56,6 @@ class Game:
             return values
         first = num_draw_axes + 1
         return _insert_zeros(values, tuple(self.varying.tolist()), tuple(range(first, first + num_player_axes)))
-
-    def _count_draw_axes(self, values: Array) -> int:
-        if isinstance(self.function, RKHSFunction):
-            return len(self.function.batch_shape)
-        # A plain function has the axes (chain, draw) or none; those of coalitions and points may have the same lengths.
-        return 2 if values.ndim >= 4 else 0
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

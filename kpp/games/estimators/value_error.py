@@ -161,19 +161,15 @@ def _summarize(squares: xr.DataArray, weight: xr.DataArray, left_out: xr.DataArr
         "by_instance": by_instance,
         "weight": weight,
     }
-    return _draws_first(xr.Dataset(means | {name: np.sqrt(variance) for name, variance in variances.items()}))
+    found = xr.Dataset(means | {name: np.sqrt(variance) for name, variance in variances.items()})
+    draws = [str(dim) for dim in found.dims if str(dim).startswith(("chain", "draw"))]
+    return found.transpose(*draws, "size", "coalition", "instance", ..., missing_dims="ignore")
 
 
 def _variance_of_mean(values: xr.DataArray, dim: str) -> xr.DataArray:
     """Return the variance of a mean along a dimension; 0 for one value, which is the only one of its kind."""
     size = values.sizes[dim]
     return values.var(dim, ddof=1) / size if size > 1 else values.isel({dim: 0}, drop=True) * 0.0
-
-
-def _draws_first(found: xr.Dataset) -> xr.Dataset:
-    draws = [str(dim) for dim in found.dims if str(dim).startswith(("chain", "draw"))]
-    order = [*draws, "size", "coalition", "instance", ...]
-    return found.transpose(*order, missing_dims="ignore")
 
 
 # Up to this number of coalitions per requested one are listed; of more, random ones are drawn until enough differ.

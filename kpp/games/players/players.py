@@ -113,8 +113,11 @@ def as_players(groups: object, num_features: int, feature_names: Sequence[str] |
     if not isinstance(groups, Mapping):
         raise TypeError(f"`groups` must be a mapping from names to features, or None, got {type(groups).__name__}")
     named = {str(name): _positions(str(name), features, names) for name, features in groups.items()}
-    mentioned = _mentioned_once(named, names)
-    single = [(names[j], (j,)) for j in range(num_features) if j not in mentioned]
+    counts = collections.Counter(feature for group in named.values() for feature in group)
+    repeated = [names[feature] for feature, count in sorted(counts.items()) if count > 1]
+    if repeated:
+        raise ValueError(f"`groups` must hold each feature at most once, got {repeated} more often")
+    single = [(names[j], (j,)) for j in range(num_features) if j not in counts]
     clashes = sorted(name for name, _ in single if name in named)
     if clashes:
         raise ValueError(f"`groups` must not be called like a feature outside of them, got {clashes}")
@@ -144,12 +147,3 @@ def _position(name: str, feature: Any, feature_names: tuple[str, ...]) -> int:
     if not 0 <= position < len(feature_names):
         raise ValueError(f"`groups` {name!r} must hold positions from 0 to {len(feature_names) - 1}, got {position}")
     return position
-
-
-def _mentioned_once(groups: dict[str, tuple[int, ...]], feature_names: tuple[str, ...]) -> set[int]:
-    """Return all features of the groups; raise ValueError if one is in two of them, or twice in one."""
-    counts = collections.Counter(feature for group in groups.values() for feature in group)
-    repeated = [feature_names[feature] for feature, count in sorted(counts.items()) if count > 1]
-    if repeated:
-        raise ValueError(f"`groups` must hold each feature at most once, got {repeated} more often")
-    return set(counts)

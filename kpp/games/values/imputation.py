@@ -155,7 +155,10 @@ def _values_in_rkhs(
                 rows = value_function.impute(draw, pair[0], mask[None])[0]
                 predictions = draw(rows.reshape(-1, rows.shape[-1]))
                 predictions = predictions.reshape(*rows.shape[:2], *predictions.shape[1:])
-                return _weighted_sums(pair[1], predictions, draw.intercept)
+                # The intercept gets the weight that is missing to 1.
+                excess = predictions - jnp.broadcast_to(draw.intercept, predictions.shape)
+                sums = jnp.einsum("km,km...->k...", pair[1], excess, precision="highest")
+                return sums + jnp.broadcast_to(draw.intercept, sums.shape)
 
             weights = value_function.imputation_weights(draw, x, mask[None])[0]
             size = rows_that_fit(x.shape[0], weights.shape[1] * draw.num_points, _MAX_ENTRIES)
@@ -164,15 +167,6 @@ def _values_in_rkhs(
         return jax.lax.map(of_coalition, coalitions)
 
     return function.map_draws(of_draw)
-
-
-def _weighted_sums(
-    weights: Float[Array, "k m"], predictions: Float[Array, "k m *outputs"], constant: Array
-) -> Float[Array, "k *outputs"]:
-    """Return the weighted sums of predictions; a constant gets the weight that is missing to 1."""
-    excess = predictions - jnp.broadcast_to(constant, predictions.shape)
-    sums = jnp.einsum("km,km...->k...", weights, excess, precision="highest")
-    return sums + jnp.broadcast_to(constant, sums.shape)
 
 
 def _values_of_callable(

@@ -166,21 +166,13 @@ def draw_joint(
     if latent.root is not None:
         rest = 0.0 if latent.rest is None else latent.rest
         independent = latent.rest if noise_variance is None else rest + noise_variance
-        return _draw_by_root(rng_key, latent.mean, latent.root, independent)
+        first, second = jax.random.split(rng_key)
+        root, dtype = latent.root, latent.root.dtype
+        values = latent.mean + jax.random.normal(first, root.shape[:1], dtype=dtype) @ root
+        if independent is None:
+            return values
+        return values + jnp.sqrt(independent) * jax.random.normal(second, values.shape, dtype=dtype)
     if latent.covariance is None:
         raise ValueError("`latent` must hold the covariance for a joint draw, got None")
     noisy = latent.covariance if noise_variance is None else linalg.add_diagonal(latent.covariance, noise_variance)
     return draw_gaussian(rng_key, latent.mean, noisy, scale)
-
-
-def _draw_by_root(
-    rng_key: Array,
-    mean: Float[Array, " p"],
-    root: Any,
-    noise_variance: Float[AnyArray, ""] | Float[AnyArray, " p"] | None,
-) -> Float[Array, " p"]:
-    first, second = jax.random.split(rng_key)
-    values = mean + jax.random.normal(first, root.shape[:1], dtype=root.dtype) @ root
-    if noise_variance is None:
-        return values
-    return values + jnp.sqrt(noise_variance) * jax.random.normal(second, mean.shape, dtype=root.dtype)

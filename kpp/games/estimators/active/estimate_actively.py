@@ -67,7 +67,9 @@ def estimate_actively(game: Game, budget: int, tolerance: float | None, rng_key:
         if enough or valued == budget:
             return ActiveEstimate(estimate, coalitions, process.shapley_weights)
         candidates = _without(candidates, coalitions)
-        chosen = process.choose(candidates, min(_round_size(valued), budget - valued))
+        # A power of two, so that the function is called in few sizes.
+        size = 1 << int(np.log2(max(1.0, _SHARE * valued)))
+        chosen = process.choose(candidates, min(size, budget - valued))
         coalitions = np.concatenate([coalitions, chosen])
 
 
@@ -105,8 +107,3 @@ def _candidates(num_players: int, budget: int, rng_key: RngKey) -> Bool[np.ndarr
 def _without(candidates: Bool[np.ndarray, "m g"], valued: Bool[np.ndarray, "c g"]) -> Bool[np.ndarray, "k g"]:
     known = set(to_integers(valued))
     return from_integers([integer for integer in to_integers(candidates) if integer not in known], valued.shape[1])
-
-
-def _round_size(num_coalitions: int) -> int:
-    """Return the number of coalitions of a round, a power of two, so that the function is called in few sizes."""
-    return 1 << int(np.log2(max(1.0, _SHARE * num_coalitions)))

@@ -28,7 +28,7 @@ from kpp.games.players.coalitions import MAX_ENUMERATED, all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
 from kpp.runtime.memory import check_count
-from kpp.typing import AnyArray, RngKey
+from kpp.typing import RngKey
 
 _SAMPLED = ("least-squares", "permutation", "active")
 # All coalitions of two players: a budget of this size leaves nothing to sample.
@@ -146,18 +146,12 @@ def _budgets(num_players: int, num_coalitions: int | None, tolerance: float | No
 
 def _solve(game: Game, method: str, solver: str, batch_size: int | None, tolerance: float | None) -> ShapleyEstimate:
     values = solve_exactly(game, solver, batch_size)
-    nodes = num_nodes(game.num_players) if solver == "quadrature" else None
-    coalitions = None if solver == "quadrature" else 2**game.num_players
-    errors = None if solver == "quadrature" else _errors_of_draws(game)
-    return ShapleyEstimate(values, errors, method, errors is None, coalitions, nodes, tolerance)
-
-
-def _errors_of_draws(game: Game) -> Float[AnyArray, "..."] | None:
-    """Return the standard errors of enumerated values, if the values of coalitions are means over draws."""
-    if not has_draws(game):
-        return None
-    coalitions = all_coalitions(game.num_players)
-    return draw_errors(game, coalitions, weights_of(shapley_values_from_table, len(coalitions)))
+    if solver == "quadrature":
+        return ShapleyEstimate(values, None, method, True, None, num_nodes(game.num_players), tolerance)
+    size, errors = 2**game.num_players, None
+    if has_draws(game):  # the values of coalitions are means over draws
+        errors = draw_errors(game, all_coalitions(game.num_players), weights_of(shapley_values_from_table, size))
+    return ShapleyEstimate(values, errors, method, errors is None, size, None, tolerance)
 
 
 Solver = Callable[[Float[Array, "c *rest"]], tuple[Float[Array, "g *rest"], Float[Array, "g *rest"]]]

@@ -139,7 +139,11 @@ class Observational(AbstractWeighted):
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
         warn_if_float32("Observational")
-        self._check_memory()
+        if self.landmarks is None:
+            size = self.background.shape[0]
+            num_bytes = _MATRICES * size**2 * self.background.dtype.itemsize
+            advice = "give the option `landmarks=200`, which forms no matrix of all pairs of background points"
+            check_memory(num_bytes, f"an exact observational game with m = {size} background points", advice)
         if self.is_embedded(function):
             values = embedded_values(self, function, x, jnp.asarray(coalitions))
         elif isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
@@ -153,14 +157,6 @@ class Observational(AbstractWeighted):
                 "infinite; make it larger, or remove duplicated rows"
             )
         return values
-
-    def _check_memory(self) -> None:
-        """Raise ValueError if the matrices of the exact game do not fit into memory."""
-        size = self.background.shape[0]
-        if self.landmarks is None:
-            num_bytes = _MATRICES * size**2 * self.background.dtype.itemsize
-            advice = "give the option `landmarks=200`, which forms no matrix of all pairs of background points"
-            check_memory(num_bytes, f"an exact observational game with m = {size} background points", advice)
 
     def base(self, function: PointFunction) -> Float[Array, "*draws *outputs"]:
         """Return the value of the empty coalition: with exact end points the mean prediction over the background."""
@@ -225,7 +221,9 @@ class Observational(AbstractWeighted):
 
     def _values_of_products(self, function: RKHSFunction, x: Array, coalitions: Coalitions) -> CoalitionTable:
         """Value coalitions of a sum of product kernels; many of them in as many threads as there are cores."""
-        points = None if self.landmarks is None and self._is_background(x) else x
+        # If the explained points are known to be the background, the computation is faster.
+        known = self.landmarks is None and is_concrete(x) and is_concrete(self.background)
+        points = None if known and np.array_equal(np.asarray(x), np.asarray(self.background)) else x
 
         def of_block(block: Bool[AnyArray, "b d"]) -> Array:
             if self.landmarks is not None:
@@ -237,11 +235,6 @@ class Observational(AbstractWeighted):
             return of_block(coalitions)
         axis = len(function.batch_shape)
         return jnp.asarray(map_blocks(of_block, coalitions, size, axis=axis, threads=num_cores()))
-
-    def _is_background(self, x: Array) -> bool:
-        """Return whether the explained points are known to be the background, which allows a faster computation."""
-        concrete = is_concrete(x) and is_concrete(self.background)
-        return concrete and np.array_equal(np.asarray(x), np.asarray(self.background))
 
     @classmethod
     def select(
