@@ -30,6 +30,7 @@ def test_own_parts_are_registered_without_a_warning():
         records = registry.plugins()
     own = {record.name: record for record in records if record.distribution == "kpp"}
     assert set(own) == {
+        "areal",
         "converters",
         "core",
         "gpec",
