@@ -331,8 +331,8 @@ def _replicate(
     pick_key, draw_key = jax.random.split(rng_key)
     picked = jax.random.permutation(pick_key, total)[:num_datasets]
     draws = {name: value.reshape(-1, *value.shape[2:])[picked] for name, value in fit.draws.items()}
-    values: dict[str, Any] = {name: fit.data.get(name) for name in observed}
-    shapes = {name: np.shape(value) for name, value in values.items() if value is not None}
+    values = {name: jnp.asarray(fit.data[name]) for name in observed if name in fit.data}
+    shapes = {name: value.shape for name, value in values.items()}
 
     @jax.jit
     def replicate(data: Mapping[str, Any]) -> Values:
