@@ -34,6 +34,7 @@ KINDS = (
     "identified",
     "fusion",
     "aggregates",
+    "areas",
     "preferences",
     "sampling",
     "explainers",

@@ -170,6 +170,7 @@ def test_hmc_is_calibrated_and_a_wrong_noise_is_found():
     assert wrong.p_value() < 1e-4
 
 
+@pytest.mark.slow
 def test_given_data_the_truth_is_from_the_posterior_and_uniform():
     """The posterior of the conjugate model is N(t y / p, 1 / p), p = 1 + t t; new data with another noise are found."""
     y = 2.0 * TIMES + np.array([0.3, -1.0, 0.5, 0.2])
