@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from kpp_areal.cells import Cells, read_areas, read_raster, refuse_areas, refuse
 WEIGHT = "weight"  # the name of the feature by which the kernel multiplies the field
 
 
+@runtime_checkable
 class JointPredictor(Protocol):
     """A fit: the posterior mean and covariance of a field at points, for some of its draws."""
 

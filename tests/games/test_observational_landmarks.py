@@ -249,7 +249,6 @@ def test_the_error_is_that_of_the_values():
     assert landmark_error(game, lambda z: np.ones(len(z)), X).relative == 0.0
 
 
-@pytest.mark.slow
 def test_the_landmarks_and_their_error_are_recorded():
     function = RKHSFunction(SMOOTH, POINTS, ALPHA, 0.4)
     options = {"value_function": "observational", "background": BACKGROUND, "regularization": 0.01, "landmarks": 5}
