@@ -117,7 +117,7 @@ def test_the_prior_covariance_is_that_of_the_features_of_a_kernel(name):
     np.testing.assert_allclose(covariance, of_features @ of_features.T, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_covariances_do_not_depend_on_the_order_of_the_functionals():
     """Rows of one class and columns of another are computed by the first or the second of them."""
     classes = [FUNCTIONALS[name] for name in ("average", "partial dependence", "gradient", "landmarks", "contrast")]

@@ -105,7 +105,7 @@ def fit():
     return model.fit(jax.random.key(0), X, Y, inference=inference, num_prior_samples=0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fit_has_all_of_its_uncertainty(fit):
     scores = kpp.sensitivity(fit, X, num_draws=50)
     assert scores.dataset.sizes == {"chain": 1, "draw": 60, "feature": 3}

@@ -150,7 +150,7 @@ class Doubled(AbstractFunctional):
         return 2 * function(self.point[None])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_other_functionals_and_means_and_kernels():
     """A functional without `adjoint` gives predictions and no function; means and kernels of finite rank are taken."""
     found = fit_of((Observed(Doubled(jnp.asarray(Z[0])), [1.0]),))
@@ -176,7 +176,7 @@ def test_observed_expectations_are_kept_and_their_fit_is_a_function():
     np.testing.assert_allclose(found.of(expectations).mean.squeeze(), [1.0, -1.0], atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sections_of_derivatives_are_the_representer():
     functional = Combination((RNG.normal(size=(3, 6)) @ Gradient(Z), Values(Z)))
     coefficients = jnp.asarray(RNG.normal(size=(functional.num_values, 2)))

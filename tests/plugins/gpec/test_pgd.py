@@ -56,7 +56,7 @@ def test_adversaries_are_near_their_seeds():
     np.testing.assert_allclose(sample.points[:, 0], 0.45, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_constant_features_stay_as_they_are(points):
     x = np.column_stack([points, np.full(200, 3.0)])
     sample = PGDSampler(max_points=20).sample(KEY, lambda x: circle(x[:, :3]) + 0.1 * (x[:, 3] - 3), x)
