@@ -13,7 +13,8 @@ import pytest
 
 from kpp_study.scaffold.plugin import write_plugin
 
-pytestmark = pytest.mark.slow  # installs with pip and imports all in a process of its own, some ten seconds
+# It installs with pip; the step of .ci/run for a third party does most of it.
+pytestmark = pytest.mark.nightly
 
 # All in one process, since most of its time goes to imports.
 SCRIPT = """

@@ -122,7 +122,7 @@ def test_a_fit_has_no_pointwise_groups_and_no_joint_posterior():
     assert np.isfinite(draws).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_targets_the_prior_is_left_out(caplog):
     model = both(**PRIORS)[1]
     found = model.fit(jax.random.key(0), X, Y, inference=kpp.MAP(num_restarts=0, progress=False))

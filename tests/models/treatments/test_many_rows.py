@@ -73,7 +73,7 @@ def test_what_many_rows_do_not_have():
         causal_effect(KEY, table, front_door, **NAMES, num_inducing=5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_effect_is_that_of_the_exact_model(monkeypatch):
     """With enough inducing points for a smooth function of two columns; 1,000 draws of a mean err by 3 % of sd."""
     table, mode = simulate(150), kpp.MAP(num_restarts=0, progress=False)
