@@ -14,6 +14,7 @@ from jaxtyping import Float
 from scipy import linalg, sparse
 
 import kpp
+from kpp.foundation.validation import probability as check_probability
 from kpp.kernels import AbstractKernel, Linear
 from kpp.typing import Numbers, RngKey
 from kpp_areal.cells import Cells, read_areas, read_raster, refuse_areas, refuse_overlaps
@@ -157,7 +158,9 @@ class AreaBags:
             ValueError: If areas are invalid, or lie outside the complete cells by more than the tolerance.
         """
         values = self._values(draws)
-        shares = self.shares if areas is None else _shares(self.cells, areas, self.tolerance)
+        shares = (
+            self.shares if areas is None else _shares(self.cells, read_areas(areas, self.cells), areas, self.tolerance)
+        )
         found = _summary(values @ (shares if total else _averages(shares)).T, probability)
         table: Any = pd.DataFrame(index=self.labels) if areas is None else areas
         return table.assign(exposure=np.asarray(shares.sum(axis=1)), **found)
@@ -224,8 +227,9 @@ def area_bags(
     kpp_cells = read_raster(raster, variables, coordinates, weights)
     if WEIGHT in kpp_cells.features:
         raise ValueError(f"`variables` must not have the name {WEIGHT!r}, which the weights of points have: rename it")
-    refuse_overlaps(read_areas(areas, kpp_cells), areas.index, tolerance)  # type: ignore[attr-defined]
-    shares = _shares(kpp_cells, areas, tolerance)
+    polygons = read_areas(areas, kpp_cells)
+    refuse_overlaps(polygons, areas.index, tolerance)  # type: ignore[attr-defined]
+    shares = _shares(kpp_cells, polygons, areas, tolerance)
     sizes = np.diff(shares.indptr)
     bag = np.repeat(np.arange(len(sizes)), sizes)
     rows = kpp_cells.features.iloc[shares.indices].assign(**{WEIGHT: _averages(shares).data * sizes[bag]})
@@ -234,11 +238,10 @@ def area_bags(
     return AreaBags(kpp.Bags.create(rows, bag), points, labels, shares, kpp_cells, tolerance)
 
 
-def _shares(cells: Cells, areas: Any, tolerance: float) -> sparse.csr_array:
+def _shares(cells: Cells, polygons: np.ndarray, areas: Any, tolerance: float) -> sparse.csr_array:
     """Return the weights of the pieces, (N, n)."""
     import shapely
 
-    polygons = read_areas(areas, cells)
     area, cell, shares = cells.pieces(polygons)
     covered = np.bincount(area, shares * shapely.area(cells.boxes[cell]), minlength=len(polygons))
     outside = 1.0 - covered / shapely.area(polygons)
@@ -258,8 +261,6 @@ def _averages(shares: sparse.csr_array) -> sparse.csr_array:
 
 
 def _summary(values: np.ndarray, probability: float) -> dict[str, np.ndarray]:
-    from kpp.foundation.validation import probability as check_probability
-
     tail = (1.0 - check_probability(probability, "probability")) / 2.0
     lower, upper = np.quantile(values, [tail, 1.0 - tail], axis=0)
     return {"mean": values.mean(axis=0), "sd": values.std(axis=0), "lower": lower, "upper": upper}
