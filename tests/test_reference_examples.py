@@ -63,11 +63,27 @@ def before() -> dict[str, object]:
     return run(reference.before_docstrings(), {}, "before the docstrings")
 
 
+@pytest.mark.slow_variants(
+    "kpp.Explanation",
+    "kpp.MAP",
+    "kpp.curve",
+    "kpp.features.landmarks",
+    "kpp.games.Interventional",
+    "kpp.games.Observational",
+    "kpp_models.estimators.GPRegressor",
+)
 @pytest.mark.parametrize("name", IN_DOCSTRINGS)
 def test_the_example_of_a_docstring_prints_what_it_says(name: str, before: dict[str, object]):
     run(inspect.getdoc(thing(name)), before, name)
 
 
+@pytest.mark.slow_variants(
+    "kpp.embeddings: Distributions in an RKHS",
+    "kpp.kernels: Kernels",
+    "kpp.kernels: Kernels of pairs",
+    "kpp: A Gaussian process of 20 rows",
+    "kpp: Twenty rows, without a model",
+)
 @pytest.mark.nightly_variants(
     "kpp.preferences: slow: Five items, of which the larger wins", "slow: slow: Inference with priors"
 )

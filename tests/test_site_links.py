@@ -51,6 +51,7 @@ kpp.Explanation.create(kpp.explain(kernel, [[0.0]], explainer="lime"))
     assert used_in.names_in(code) == counts | {"kpp_surrogates.LIME": 1}
 
 
+@pytest.mark.slow
 def test_every_page_with_code_of_kpp_is_read(used_in: ModuleType):
     code = {page: used_in.code_of(path) for page, path in used_in.sources().items()}
     assert not [page for page in code if "import kpp" in code[page] and not used_in.uses()[page]]

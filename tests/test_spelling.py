@@ -25,6 +25,7 @@ FOLDERS = ("kpp", "models", "plugins", "docs", "tests")
 LEFT_OUT = ("docs/reproducibility", "docs/gallery", "docs/api", "tests/examples", "tests/test_spelling.py")
 
 
+@pytest.mark.slow_variants("kpp", "tests", "docs", "plugins")
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_spelling_is_american(folder: str):
     paths = [path for end in ("*.py", "*.md", "*.j2", "*.css", "*.template") for path in (ROOT / folder).rglob(end)]

@@ -2,7 +2,7 @@
 
 A result keeps the commit and a digest of the code that its script used. This code is the script, the scripts that it
 imports, and the files of kpp, kpp_models and the plugins that define the names which these import, and so on. A name
-that an `__init__` passes on leads to the file that defines it. Docstrings, comments and blank lines do not change the
+that an `__init__` passes on leads to the file that defines it. Docstrings, comments and layout do not change the
 digest. What is found at run time, for example through an entry point, is not followed.
 """
 
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import io
 import subprocess
+import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("", "models", "plugins", "examples/reproduce", "examples/benchmarks")
+_LAYOUT = (tokenize.COMMENT, tokenize.NL)
+_BLOCKS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # their text is white space
 
 
 def provenance(script: Path) -> dict[str, Any]:
@@ -104,7 +108,7 @@ def locate(module: str, root: Path) -> Path | None:
 
 @cache
 def code(path: Path) -> str:
-    """Return the text of a file without docstrings, comment lines and blank lines."""
+    """Return the tokens of a file without docstrings, comments and layout."""
     text = path.read_text(encoding="utf-8")
     prose: set[int] = set()
     for node in ast.walk(ast.parse(text)):
@@ -112,5 +116,11 @@ def code(path: Path) -> str:
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and ast.get_docstring(node) is not None:
                 prose.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    lines = enumerate(text.splitlines(), start=1)
-    return "\n".join(line for i, line in lines if i not in prose and line.strip() and line.lstrip()[0] != "#")
+    found: list[str] = []
+    for kind, word, (row, _), *_ in tokenize.generate_tokens(io.StringIO(text).readline):
+        if kind in _LAYOUT or (row in prose and kind != tokenize.INDENT):
+            continue
+        if word in (")", "]", "}") and found and found[-1] == ",":
+            found.pop()  # the comma after the last of several lines
+        found.append(tokenize.tok_name[kind] if kind in _BLOCKS else word)
+    return " ".join(found)

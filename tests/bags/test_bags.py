@@ -35,6 +35,7 @@ def test_points_are_sorted_and_keep_their_bag(bags):
     np.testing.assert_array_equal(bags.covariates, COVARIATES)
 
 
+@pytest.mark.slow
 def test_means_and_their_transpose(bags, tolerance):
     values, weights = RNG.normal(size=(700, 3)), RNG.normal(size=5)
     order = np.argsort(BAG, kind="stable")
@@ -90,6 +91,7 @@ def test_labels_tie_points_to_covariates():
     assert (bags.feature_names, bags.covariate_names) == (("height", "width"), ("rain",))
 
 
+@pytest.mark.slow
 def test_some_bags_and_some_points(bags):
     chosen = bags.take([3, 0])
     np.testing.assert_array_equal(chosen.sizes, [3, 1])

@@ -41,6 +41,7 @@ def gram(a, b):
     return 1.3 * np.exp(-0.5 * np.sum((a[:, None] - b[None]) ** 2, axis=-1) / 0.9**2)
 
 
+@pytest.mark.slow
 def test_true_shapley_values_have_the_law_of_the_function_given_its_values(fit):
     """The oracle is the Gaussian law at all points that the game reads, given the values at the training rows."""
     truth = _simulate(jax.random.key(1), fit.model, {}, fit.data, ROWS, True)
@@ -62,6 +63,7 @@ def test_true_shapley_values_have_the_law_of_the_function_given_its_values(fit):
     np.testing.assert_allclose(found.dataset["covariance"].values, covariance, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_left_out_have_the_law_of_a_fit_without_them(fit):
     held = []
     for i in range(8):
@@ -106,6 +108,7 @@ def test_the_same_key_gives_the_same_shares_and_compiles_nothing_again(fit, capf
     assert "kpp: a certificate from 2 data sets takes another 0.0 s" in capfd.readouterr().err
 
 
+@pytest.mark.slow_variants("change5-whole posterior")
 @pytest.mark.parametrize(
     ("change", "message"),
     [

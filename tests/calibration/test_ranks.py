@@ -149,6 +149,7 @@ def test_the_plot_shows_the_curves_and_whether_they_leave_the_band():
         rank_ecdf(result.dataset().rename(replication="row"))
 
 
+@pytest.mark.slow
 def test_simulations_come_from_the_prior_and_the_likelihood():
     latent, seen = simulate(jax.random.key(0), model, {"times": TIMES}, 2000)
     assert (latent["slope"].shape, seen["y"].shape) == ((2000,), (2000, 4))
@@ -230,6 +231,7 @@ def test_a_regression_is_calibrated_given_its_data_and_a_narrow_posterior_is_fou
     assert wrong.p_value() < 1e-4
 
 
+@pytest.mark.slow
 def test_what_given_cannot_be_is_refused(regression):
     fit, key = regression[0], jax.random.key(0)
     run, data = fit.model.numpyro_model, {"x": fit.data["x"]}
@@ -258,6 +260,9 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.slow_variants(
+    "<lambda>-`observed` names \\\\['z'\\\\], which are not sites; the sites are \\\\['slope', 'y'\\\\]"
+)
 @pytest.mark.parametrize(("call", "message"), MISTAKES)
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):

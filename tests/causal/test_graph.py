@@ -185,6 +185,7 @@ CHAIN = CausalDAG(list(pairwise(NAMES)))
 TIED = CausalDAG(CHAIN.edges, bidirected=[*CHAIN.edges, (NAMES[0], NAMES[-1])])
 
 
+@pytest.mark.slow_variants("<lambda>9")
 @pytest.mark.parametrize(
     "ask",
     [

@@ -38,7 +38,7 @@ def posterior_of(kernel):
     return kpp.GPPosterior(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)
 
 
-@pytest.mark.slow_variants("a kernel for each feature", "a product")
+@pytest.mark.slow_variants("a kernel for each feature", "a product", "a sum of selected features", "one lengthscale")
 @pytest.mark.parametrize("name", KERNELS)
 def test_stationary_kernels_take_inputs_in_other_units(name):
     posterior, inner = posterior_of(KERNELS[name]), (X - CENTER) / SCALE
@@ -57,6 +57,7 @@ def test_linear_functions_take_inputs_in_other_units(variance, outputs):
     np.testing.assert_allclose(rescale_inputs(function, CENTER, SCALE)(X), expected, rtol=1e-11)
 
 
+@pytest.mark.slow_variants("3.0", "-0.5")
 @pytest.mark.parametrize("factor", [3.0, -0.5])
 def test_outputs_are_multiplied_and_shifted(factor):
     posterior = posterior_of(KERNELS["one lengthscale"])

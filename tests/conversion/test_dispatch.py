@@ -97,6 +97,7 @@ def test_other_things_name_the_libraries_that_are_known(converters, thing):
             convert(thing)
 
 
+@pytest.mark.slow
 def test_models_of_foreign_libraries_are_explained(converters):
     converters(base=Base)
     x = np.array([[0.5], [1.0]])

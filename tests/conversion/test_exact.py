@@ -112,6 +112,7 @@ def assert_agrees(function, expected, new=NEW):
     np.testing.assert_allclose(function(new), expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
 
 
+@pytest.mark.slow_variants("process, Matern 0.7")
 @pytest.mark.parametrize("name", REGRESSIONS)
 def test_regressions_predict_the_same(name):
     estimator = ESTIMATORS[name].fit(X, Y)
@@ -301,6 +302,7 @@ def test_a_function_is_its_own_conversion():
     assert kpp.as_rkhs_function(function) is function
 
 
+@pytest.mark.slow_variants("interventional", "observational")
 @pytest.mark.parametrize("value_function", ["interventional", "observational"])
 def test_a_machine_without_support_vectors_is_explained(value_function):
     """Support vectors of constant targets are none; every value of the constant function is 0."""

@@ -67,6 +67,7 @@ def test_units_of_inputs_and_targets_are_those_of_the_data():
     np.testing.assert_allclose(explanation.covariance, std**2 * other.covariance, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_process_is_explained_by_draws_of_its_posterior_unless_told_otherwise(process):
     drawn = kpp.explain(process, X, progress=False, **BACKGROUND)
     assert drawn.attrs["uncertainty"] == "function only"

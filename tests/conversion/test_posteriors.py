@@ -63,6 +63,7 @@ def assert_agrees(posterior, mean, covariance, points=NEW):
     np.testing.assert_allclose(variance, np.diag(covariance), rtol=0, atol=atol)
 
 
+@pytest.mark.slow_variants("DotProduct")
 @pytest.mark.parametrize("name", PROCESSES)
 def test_regressors_have_the_same_posterior(name):
     model = clone(PROCESSES[name]).fit(X, Y)

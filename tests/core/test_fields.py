@@ -53,6 +53,17 @@ def by_keyword_only(cls: type) -> list[str]:
     return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
 
 
+@pytest.mark.slow_variants(
+    "BaggGP",
+    "Tanimoto",
+    "BayesIME",
+    "GPEC",
+    "PreferentialContext",
+    "PreferentialItems",
+    "RKHSShap",
+    "RestrictedShapleyRegularized",
+    "ShapleyRegularized",
+)
 @pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
 def test_construction_by_position_sets_the_fields_in_declared_order(cls):
     instance = instance_of(cls)

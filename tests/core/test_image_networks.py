@@ -50,6 +50,7 @@ def test_a_convolution_is_that_of_scipy(inputs):
     np.testing.assert_allclose(convolution(image), convolved(convolution, image), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_convolutional_network_is_its_parts():
     shape, x = (5, 4, 2), RNG.normal(size=40)
     network = ConvolutionalNetwork(KEY, shape, (3, 2), (4,), 3)
@@ -62,6 +63,7 @@ def test_a_convolutional_network_is_its_parts():
     assert network.num_features == 40
 
 
+@pytest.mark.slow
 def test_a_u_net_is_its_parts():
     """Odd sizes are halved without their last row; on the way up an image takes the size of its level."""
     shape, x = (5, 6, 2), RNG.normal(size=60)

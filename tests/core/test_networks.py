@@ -37,7 +37,7 @@ def data():
 OPTIONS = {"num_epochs": 1500, "batch_size": 40, "learning_rate": 0.03, "progress": False}
 
 
-@pytest.mark.slow_variants("0.0")
+@pytest.mark.slow_variants("0.0", "0.5")
 @pytest.mark.parametrize("l2", [0.0, 0.5])
 def test_a_linear_network_reaches_the_ridge_solution(data, l2):
     network = train(jax.random.key(0), MLP(jax.random.key(1), (3, 1)), squared, data, l2=l2, **OPTIONS).network
@@ -69,6 +69,7 @@ def test_training_is_compiled_once_for_all_epochs_rates_and_penalties(data):
     assert TRACES[-1] == (14, 3)  # 40 rows in 3 equal batches, 2 rows seen twice
 
 
+@pytest.mark.slow
 def test_minibatches_lower_the_loss_and_keys_decide(data):
     options = {"num_epochs": 37, "batch_size": 16, "progress": False}
     network = MLP(jax.random.key(1), (3, 4, 1), beta=2.0)
@@ -81,6 +82,7 @@ def test_minibatches_lower_the_loss_and_keys_decide(data):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow_variants("None")
 @pytest.mark.parametrize("beta", [None, 1.0, 30.0])
 def test_the_network_is_what_its_formula_says(beta):
     network = MLP(jax.random.key(0), (3, 5, 2), beta=beta)
@@ -114,6 +116,7 @@ def test_bad_options_are_refused(data, options, message):
         train(jax.random.key(0), MLP(jax.random.key(1), (3, 1)), squared, data, progress=False, **options)
 
 
+@pytest.mark.slow
 def test_bad_shapes_are_refused(data, ensemble):
     network = MLP(jax.random.key(1), (3, 1))
     with pytest.raises(ValueError, match="`data` must be arrays with one length of the leading axis"):
@@ -126,6 +129,7 @@ def test_bad_shapes_are_refused(data, ensemble):
         MLP(jax.random.key(0), (3, 1), beta=0.0)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_refused(data):
     x, y = data
     with pytest.raises(ValueError, match="the loss must stay finite"):

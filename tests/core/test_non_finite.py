@@ -26,6 +26,7 @@ def spoiled(points, value):
     return jax.tree.unflatten(structure, leaves)
 
 
+@pytest.mark.slow_variants("tanimoto-NaN")
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("name", registry.kernels())
 def test_every_kernel_refuses_them(name, bad):

@@ -116,7 +116,7 @@ def shown(request) -> str:
     return OBJECTS[request.param]()._repr_html_()
 
 
-@pytest.mark.slow_variants("fit, one draw")
+@pytest.mark.slow_variants("fit, one draw", "fit, draws")
 def test_elements_are_closed_and_no_text_becomes_an_element(shown):
     elements = Elements(shown)
     assert "b" not in elements.found and "script" not in elements.found and EVIL not in shown
@@ -129,6 +129,7 @@ def test_a_hostile_name_is_shown_as_text():
         assert EVIL in "".join(Elements(OBJECTS[name]()._repr_html_()).texts), name
 
 
+@pytest.mark.slow
 def test_a_fit_shows_its_posterior_with_diagnostics():
     shown = fit_with_draws()._repr_html_()
     mean = float(fit_with_draws().draws["kernel.lengthscale"].mean())

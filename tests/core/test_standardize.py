@@ -81,6 +81,7 @@ def test_booleans_of_matches_are_categories_for_the_default_kernel():
     assert copy.schema == matches.schema
 
 
+@pytest.mark.slow
 def test_an_offset_that_float32_loses_gives_a_warning(caplog):
     far, near = np.array([[0.5, 1e8], [0.7, 1e8 + 5.0]]), np.array([[0.5, 1e3], [0.7, 1e3 + 5.0]])
     with jax.enable_x64(False):

@@ -163,6 +163,7 @@ def poisoned(where):
     return da.from_array(x, chunks=(90, 2)), da.from_array(y, chunks=90)
 
 
+@pytest.mark.slow_variants("x-row 333, column 'x1'", "y-`y` .* got inf in row 333")
 @pytest.mark.parametrize(("where", "message"), [("x", "row 333, column 'x1'"), ("y", "`y` .* got inf in row 333")])
 def test_a_bad_row_is_named_from_any_pass(where, message):
     for held_out in (0, 50):  # the first pass sums or takes rows
@@ -197,6 +198,7 @@ def test_bad_tables_of_dask_are_refused(case):
         LandmarkRidge(RBF(np.ones(2)), 1e-2, **FIELDS).fit(KEY, *table())
 
 
+@pytest.mark.slow
 def test_empty_partitions_are_left_out():
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=Y)
     parts = (frame[:5], frame[5:5], frame[5:])
@@ -241,6 +243,7 @@ def test_a_scheduler_that_is_gone_is_an_error(tmp_path):
     process.wait(timeout=60)
 
 
+@pytest.mark.slow
 def test_after_an_error_no_other_task_goes_on_unseen(tmp_path):
     both_run = threading.Barrier(2, timeout=60)
 

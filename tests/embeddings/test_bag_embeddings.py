@@ -179,6 +179,7 @@ def test_no_matrix_of_all_pairs_of_points_is_formed():
     assert 512**2 <= largest_array(traced(np.zeros((3, 1))).jaxpr) < 1e6  # blocks of 512; all pairs would be 1.6e7
 
 
+@pytest.mark.slow
 def test_reference_vectors(root):
     vectors = np.load(root / "tests" / "data" / "cmp.npz")
     bag = np.repeat(np.arange(4), vectors["in_bag_sizes"].astype(int))

@@ -67,6 +67,7 @@ def test_weights_are_the_published_ones():
     np.testing.assert_allclose(found, published(1e-3, gram, sections), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_features_of_the_condition_give_the_same_weights():
     kernel = RandomFourier(RNG.normal(size=(2, 1)), 0.8)
     likelihood = ConditionalMeanEmbedding(kernel=kernel, input_kernel=RBF(1.1), inputs=X, points=Y, regularization=0.02)
@@ -75,6 +76,7 @@ def test_features_of_the_condition_give_the_same_weights():
     np.testing.assert_allclose(found, published(1e-3, features @ features.T, features @ at_query.T), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_with_the_prior_of_the_sample_it_is_the_conditional_mean_embedding():
     # Without the regularization of the prior, the pairs have the weights 1 / n. Then L (L^2 + n^2 delta I)^-1 and
     # (L + n eps I)^-1 tend to the inverse of L, whose eigenvalues are above 0.1 for points that are apart.
@@ -91,6 +93,7 @@ def test_with_the_prior_of_the_sample_it_is_the_conditional_mean_embedding():
     np.testing.assert_allclose(weights(posterior, QUERY), weights(conditional, QUERY), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_gaussian_prior_and_likelihood():
     # The pairs have X ~ N(0, 1), y = x + 0.5 e; the prior is N(0.5, 0.6^2), so that the posterior mean is known. Over
     # 8 seeds the largest error was 0.098, and .11 is allowed. Without the prior, the first mean would

@@ -58,6 +58,7 @@ def further(embedding):
     return embedding.variance(AT, QUERY), embedding.log_evidence(), embedding.fitted_amplitude()
 
 
+@pytest.mark.slow
 def test_reference_vectors(root):
     kind = "frontdoor"  # the others are conditioned below
     vectors = np.load(root / "tests" / "data" / "bayesimp.npz")
@@ -128,6 +129,7 @@ def conditioned(kind, query=QUERY):
     return mean, ask @ prior @ ask.T - gain @ np.linalg.solve(covariance, gain.T), covariance, data
 
 
+@pytest.mark.slow_variants("none", "backdoor")
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_policies_are_averages_of_the_conditioned_process(kind):
     expected_mean, expected, _, _ = conditioned(kind, POLICIES)
@@ -136,6 +138,7 @@ def test_policies_are_averages_of_the_conditioned_process(kind):
     np.testing.assert_allclose(covariance.reshape(6, 6), expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow_variants("frontdoor-query0-policies of 3 axes without mediators")
 @pytest.mark.parametrize(
     "kind, query, message",
     [

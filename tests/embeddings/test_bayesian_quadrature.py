@@ -62,6 +62,7 @@ class Rule(AbstractEmpiricalEmbedding):
         return self.shares[:, None]
 
 
+@pytest.mark.slow
 def test_the_law_of_conditional_expectations_is_the_dense_one(tolerance):
     weights = np.linalg.solve(rbf(CONDITION, CONDITION, 0.6) + 9 * 0.01 * np.eye(9), rbf(CONDITION, QUERY, 0.6))
     mean, covariance = by_hand(Z, weights)
@@ -100,6 +101,7 @@ def test_a_large_sample_comes_near_the_closed_form():
     np.testing.assert_allclose(found.covariance, [[expected]], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_draws_are_worked_on_one_by_one(tolerance):
     lengthscales = np.array([[0.6, 0.8, 1.1]])
     single = [gp_posterior(value) for value in lengthscales[0]]

@@ -52,6 +52,7 @@ def expectations(embedding):
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("points", "replicated")]
 
 
+@pytest.mark.slow_variants("shrinkage")
 @pytest.mark.parametrize("name", ["shrinkage", *SLOW])
 def test_expectation_is_the_inner_product_with_the_embedding(name, tolerance):
     # <f, mu_y> for f in the space, from f's sections, and the weighted sum of its values; the constant counts with the
@@ -84,6 +85,7 @@ def test_tower_property_through_the_space_of_the_condition(tolerance):
     np.testing.assert_allclose(found.mean(), through_y[0], **tolerance())
 
 
+@pytest.mark.slow
 def test_tower_property_of_a_chain():
     # W -> Y -> X, standard normal with correlations 0.8 and 0.8: E[cos X | w] = cos(0.64 w) exp(-(1 - 0.64^2) / 2).
     # Conditioning first on Y, then that on W, gives the same; each of the two regressions on 500 pairs has an error of

@@ -66,6 +66,7 @@ def residual_maker(outputs, given):
     raise AssertionError
 
 
+@pytest.mark.slow
 def test_given_nothing_it_is_the_permutation_test_of_hsic():
     k, m = (H @ gram(kernel, v) @ H for kernel, v in zip(KERNELS.values(), (X, Y), strict=True))
     orders = np.array(list(itertools.permutations(range(8))))
@@ -77,6 +78,7 @@ def test_given_nothing_it_is_the_permutation_test_of_hsic():
     assert (found.num_permutations, found.num_rows) == (4999, 8)
 
 
+@pytest.mark.slow
 def test_given_others_it_is_the_definition():
     k, m = (H @ gram(kernel, v) @ H for kernel, v in zip(KERNELS.values(), (X, Y), strict=True))
     given = gram(RBF(1.1), Z)
@@ -91,6 +93,7 @@ def test_given_others_it_is_the_definition():
     assert abs(found.statistic - score) < 0.15
 
 
+@pytest.mark.slow
 def test_without_variation_there_is_nothing_to_reject():
     for x, given in ((np.ones((8, 1)), None), (np.ones((8, 1)), Z)):
         assert conditional_independence_test(KEY, x, Y, given, **OPTIONS)[:2] == (0.0, 1.0)
@@ -131,7 +134,7 @@ def test_an_edge_that_is_missing_is_found():
     assert list(found.index[found["adjusted_p_value"] <= 0.05]) == ["wet _||_ sprinkler"]
 
 
-@pytest.mark.slow_variants("holm")
+@pytest.mark.slow_variants("holm", "bh", "by")
 @pytest.mark.parametrize("correction", ["holm", "bh", "by"])
 def test_adjusted_p_values_are_those_of_the_definitions(checked, correction):
     p = np.array(checked["p_value"])

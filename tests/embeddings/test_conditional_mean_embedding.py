@@ -47,6 +47,7 @@ def refitted_losses(folds, regularization):
     return losses
 
 
+@pytest.mark.slow
 def test_weights_are_the_dense_formula(tolerance):
     query = X[:3] + 0.2
     gram = INPUT_GRAM + N * REGULARIZATION * np.eye(N)
@@ -89,6 +90,7 @@ def test_leave_one_out_losses_are_those_of_refits(regularization, tolerance):
     np.testing.assert_allclose(found, expected, **tolerance(factor=10))
 
 
+@pytest.mark.slow
 def test_held_out_losses_are_those_of_refits(tolerance):
     folds = np.array([[0, 3, 5, 7], [1, 2, 4, 6]])
     expected = refitted_losses(folds, REGULARIZATION)
@@ -109,6 +111,7 @@ def test_selection_takes_the_lowest_loss(tolerance):
     np.testing.assert_allclose(folded.losses, expected, **tolerance(factor=10))
 
 
+@pytest.mark.slow
 def test_noise_is_regularized_more():
     x, noise = np.random.default_rng(1).normal(size=(2, 60, 1))
     dependent, independent = (

@@ -53,6 +53,7 @@ def test_weights_and_function_are_the_dense_formula(name, tolerance):
     np.testing.assert_allclose(function, expected.T @ Z, **tolerance())
 
 
+@pytest.mark.slow
 def test_mean_of_a_conditional_mean_process(root):
     vectors = np.load(root / "tests" / "data" / "cmp.npz")
     kernel, input_kernel = RBF(vectors["in_lx"]), RBF(vectors["in_ly"])

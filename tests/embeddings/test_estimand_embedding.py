@@ -175,6 +175,10 @@ def compare_exactly(seed: int, number: int, nodes: str, sizes=(2,), most_given: 
     "several treatments",
     "a fraction for each row",
     "carried",
+    "Bayes' rule",
+    "napkin",
+    "outcome elsewhere",
+    "two conditions",
 )
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_effects_are_those_of_the_mutilated_model(name):
@@ -267,6 +271,7 @@ def both(found, expected):
     return [(one.weights(GRID), one.mmd_squared(expected, GRID, GRID)) for one in (found, expected)]
 
 
+@pytest.mark.slow_variants("back door", "front door")
 @pytest.mark.parametrize("graph", [BACKDOOR, FRONTDOOR], ids=["back door", "front door"])
 def test_back_door_and_front_door_are_those_of_the_interventional_embedding(graph, tolerance):
     frame, _, _ = gaussian_sample(graph, 12, 0)
@@ -313,6 +318,7 @@ def napkin():
     return EstimandEmbedding.from_graph(NAPKIN, frame, "x", "y", regularization=0.01), frame
 
 
+@pytest.mark.slow
 def test_draws_are_expectations_from_halves_of_the_rows(napkin):
     embedding, frame = napkin
     values = frame["y"].to_numpy()
@@ -325,6 +331,7 @@ def test_draws_are_expectations_from_halves_of_the_rows(napkin):
         np.testing.assert_allclose(draw, redrawn(embedding.with_iterations(3), half), rtol=1e-9)
 
 
+@pytest.mark.slow_variants("1")
 @pytest.mark.parametrize("num_iterations", [1, 4])
 def test_iterations_regress_what_is_left_of_the_outcome(num_iterations):
     """Each iteration adds the ridge regression of the residuals so far: iterated Tikhonov regularization."""
@@ -343,6 +350,7 @@ def test_iterations_regress_what_is_left_of_the_outcome(num_iterations):
     np.testing.assert_allclose(found, cross @ coefficients, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_with_more_weight_are_rows_that_occur_more_often(napkin):
     embedding, frame = napkin
     doubled = EstimandEmbedding.from_graph(NAPKIN, pd.concat([frame, frame[:5]]), "x", "y", regularization=0.01)
@@ -357,6 +365,7 @@ def test_rows_with_more_weight_are_rows_that_occur_more_often(napkin):
     np.testing.assert_allclose(weighted.weights(GRID), expected[:20], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_quantiles_increase_and_no_effect_is_constant(napkin):
     embedding, frame = napkin
     quantiles = np.asarray(interventional_quantiles(embedding, GRID, [0.2, 0.8]))

@@ -45,6 +45,7 @@ def test_evidence_of_pairs(kernel, tolerance):
     assert_is_the_highest_density(embedding, np.asarray(gram_of(KERNEL, X)), covariance, tolerance)
 
 
+@pytest.mark.slow_variants("features")
 @pytest.mark.parametrize("kernel", [SLOW_DENSE, BY_FEATURES])
 def test_evidence_of_bags_of_unequal_sizes(kernel, tolerance):
     embedding = ReplicatedConditionalMeanEmbedding(
@@ -56,6 +57,7 @@ def test_evidence_of_bags_of_unequal_sizes(kernel, tolerance):
     assert_is_the_highest_density(embedding, gram, covariance, tolerance)
 
 
+@pytest.mark.slow
 def test_selection_takes_the_highest_evidence_and_regularizes_noise_more():
     x, noise = np.random.default_rng(1).normal(size=(2, 60, 1))
     chosen = [

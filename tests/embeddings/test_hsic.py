@@ -56,6 +56,7 @@ def eliminate(x, y, kernel_of):
     return left + gone[::-1]
 
 
+@pytest.mark.slow
 def test_features_are_removed_as_by_a_direct_search():
     rng = np.random.default_rng(2)
     x = rng.normal(size=(30, 4))
@@ -68,6 +69,7 @@ def test_features_are_removed_as_by_a_direct_search():
     assert rank_features(x, y, Linear(1.0)).tolist() == eliminate(x, y, kernel_of)
 
 
+@pytest.mark.slow
 def test_features_that_matter_only_together_are_found():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(200, 6))

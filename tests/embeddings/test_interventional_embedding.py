@@ -45,7 +45,7 @@ def values(embedding, at, query):
     return embedding.weights(query), embedding.evaluate(at, query)
 
 
-@pytest.mark.slow_variants("frontdoor")
+@pytest.mark.slow_variants("frontdoor", "backdoor")
 @pytest.mark.parametrize("kind", [pytest.param("none", marks=pytest.mark.slow), *KINDS[1:]])
 def test_reference_vectors(kind, vectors):
     x, query, adjusted = vectors["in_X"], vectors["in_Xq"], adjustment(kind, vectors)
@@ -77,6 +77,7 @@ def test_reference_vectors(kind, vectors):
     np.testing.assert_allclose(mean, vectors[f"out_{kind}_imp_mean"], rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_averages_are_sums_over_the_sample(vectors, tolerance):
     # The definitions: phi(x) is the mean over z of k(x, .) k(z, .), or a mean over x' of conditional means over z.
     x, z, query = (vectors[f"in_{name}"] for name in ("X", "Z", "Xq"))

@@ -40,6 +40,7 @@ def test_quantiles_are_those_of_numpy():
         np.testing.assert_array_equal(row, np.quantile(Y[:, 0], LEVELS, weights=column, method="inverted_cdf"))
 
 
+@pytest.mark.slow
 def test_distribution_functions_increase_and_quantiles_invert_them():
     thresholds = THRESHOLDS[:40]
     weights, values, found, _ = map(np.asarray, distribution(EMBEDDING))
@@ -88,6 +89,7 @@ def test_quantiles_of_a_normal_distribution():
     assert np.abs(found - (2 * QUERY + norm.ppf(levels, scale=0.5)[None, :])).mean() < 0.08
 
 
+@pytest.mark.slow
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="`levels` must lie above 0 and at most at 1"):
         interventional_quantiles(EMBEDDING, QUERY, [0.0, 0.5])

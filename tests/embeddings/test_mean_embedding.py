@@ -44,6 +44,7 @@ def test_mmd_squared_is_the_v_statistic(samples):
     np.testing.assert_allclose(first.inner(second), [[brute(kernel, x, z).mean()]], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_mmd_of_a_sample_from_itself_is_zero_and_never_negative(samples):
     x, _ = samples
     embedding = MeanEmbedding(RBF(1.0), x)
@@ -60,6 +61,7 @@ def test_expectations_are_means_over_the_sample(samples):
     np.testing.assert_allclose(embedding.expectation(function), [function(x).mean()], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_expectation_of_draws_and_outputs_keeps_their_axes(samples):
     x, z = samples
     embedding = MeanEmbedding(RBF(1.0), x)

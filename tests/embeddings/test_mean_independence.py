@@ -47,6 +47,7 @@ def terms_given(e, ridge):
     return np.outer(e, e) * (residual_maker(ridge) @ GRAM @ residual_maker(ridge).T) * GIVEN_GRAM
 
 
+@pytest.mark.slow
 def test_statistic_is_that_of_the_definition(tolerance):
     e = Y - Y.mean()
     found = mean_independence_test(KEY, Y, X, **OPTIONS)
@@ -56,6 +57,7 @@ def test_statistic_is_that_of_the_definition(tolerance):
     np.testing.assert_allclose(found.statistic, ratio(terms_given(residuals_given(0.4), 0.4)), **tolerance())
 
 
+@pytest.mark.slow
 def test_p_value_is_the_share_of_all_permutations():
     # All 40320 permutations of eight residuals; 4999 random ones have a standard error of at most 0.0071.
     gram = (H @ GRAM @ H) * (1 - np.eye(8))
@@ -76,6 +78,7 @@ def test_p_value_is_the_share_of_all_permutations():
     assert abs(found.p_value - exact.pvalue) < 4 * 0.0071
 
 
+@pytest.mark.slow
 def test_p_value_is_the_share_of_all_signs():
     """Residuals with signs, in units of what the regression leaves of independent noise, are regressed again."""
     maker, e = residual_maker(0.4), residuals_given(0.4)

@@ -77,6 +77,7 @@ def test_shapley_values_of_the_witness_are_those_of_all_coalitions(tolerance):
     np.testing.assert_allclose(np.asarray(found.values).ravel(), expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_statistic_is_the_unbiased_one(tolerance):
     found = two_sample_test(jax.random.key(0), KERNEL, X, Z, num_permutations=99)
     np.testing.assert_allclose(found.statistic, u_statistic(np.arange(6), np.arange(6, 11)), **tolerance())
@@ -84,6 +85,7 @@ def test_statistic_is_the_unbiased_one(tolerance):
     assert found.p_value == (1 + np.sum(found.permuted >= found.statistic - 1e-13)) / 100
 
 
+@pytest.mark.slow
 def test_p_value_is_the_share_of_all_splits():
     # All 462 splits of 11 points, by SciPy; 19999 random ones have a standard error of at most 0.0036.
     exact = permutation_test(

@@ -38,6 +38,7 @@ def test_the_estimate_from_counts_is_the_librarys(script, problem, tolerance):
     np.testing.assert_allclose(problem.features @ found.T @ problem.condition_features.T, expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_the_population_operator_is_diagonal_and_its_inverse_has_no_risk(script, problem, tolerance):
     angles = 2 * np.pi * np.arange(24) / 24
     given = 24 * problem.joint  # P(x | y)
@@ -70,6 +71,7 @@ def test_the_slope_at_c_2_is_the_theorems(script, problem, a):
     assert script.slope(sizes, risks) == pytest.approx(schedule.rate, abs=0.07)
 
 
+@pytest.mark.slow
 def test_the_table_and_the_figure_are_made(script, capsys, tmp_path):
     script.main(["--quick", "--speeds", "1.0", "--figure", str(tmp_path / "rate.png")])
     text = capsys.readouterr().out

@@ -13,6 +13,7 @@ def script(load_script):
     return load_script("reproduce/downscaling.py")
 
 
+@pytest.mark.slow
 def test_halves_share_no_bag_and_targets_are_block_means(script):
     fields = script.simulate(10, 13)
     problem = script.pose(fields, 3, seed=1)
@@ -35,6 +36,7 @@ def test_files_are_read_with_the_coarse_field_repeated(script, tmp_path):
     np.testing.assert_array_equal(fields["pressure"], np.repeat(np.repeat(pressure, 3, axis=0), 3, axis=1))
 
 
+@pytest.mark.slow
 def test_netcdf_files_of_two_resolutions_become_bags(script, tmp_path):
     rng = np.random.default_rng(0)
     xr = script.xr

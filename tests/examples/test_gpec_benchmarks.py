@@ -31,7 +31,7 @@ def test_rows_are_in_standard_units(ranking, law):
     np.testing.assert_allclose(x.std(axis=0), 1.0, atol=5 / np.sqrt(40_000))
 
 
-@pytest.mark.slow_variants("random", "warped, 4 features", "waves")
+@pytest.mark.slow_variants("random", "warped, 4 features", "waves", "warped")
 @pytest.mark.parametrize("name", ["waves", "chirp", "half", "random", "warped", "warped, 4 features"])
 def test_models_have_both_classes_and_gradients_by_differences(ranking, name):
     make, d = ranking.MODELS[name]

@@ -82,7 +82,7 @@ def test_a_result_is_older_than_its_code_if_what_it_imports_has_changed(ages, tm
         "kpp/__init__.py": "",
         "kpp/__init__.pyi": "from .parts import other as other\nfrom .parts.one import fit as fit\n",
         "kpp/parts/__init__.py": "from kpp.parts.other import other as other\n",
-        "kpp/parts/one.py": "def fit():\n    from kpp.parts import inner\n",
+        "kpp/parts/one.py": "def fit():\n    from kpp.parts import (inner)\n",
         "kpp/parts/inner.py": "inner = 1\n",
         "kpp/parts/other.py": "other = 2\n",
     }
@@ -99,7 +99,8 @@ def test_a_result_is_older_than_its_code_if_what_it_imports_has_changed(ages, tm
     for number, name in enumerate(("script.py", "examples/reproduce/helper.py", "kpp/parts/inner.py"), start=1):
         assert digest(number, **{name: files[name] + "more = 1\n"}) != before
     assert digest(4, **{"kpp/parts/other.py": "other = 3\n"}) == before  # is not used
-    words = '"""Words."""\n\n# More.\ndef fit():\n    """Words.\n\n    More."""\n    from kpp.parts import inner\n'
+    words = '"""Words."""\n\n# More.\ndef fit():\n    """Words.\n\n    More."""\n'
+    words += "    from kpp.parts import (\n        inner,\n    )\n"
     assert digest(5, **{"kpp/parts/one.py": words}) == before
 
 

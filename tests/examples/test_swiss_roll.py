@@ -31,6 +31,7 @@ def test_rolls_are_cut_as_published(script):
     assert np.abs(np.diff(np.asarray(bags.points)[order, 0])).max() < 0.1
 
 
+@pytest.mark.slow
 def test_settings_share_no_slice(script):
     roll = script.make_roll(1, 400, 10)
     bags, y, covariates = roll.training("indirect")
@@ -39,6 +40,7 @@ def test_settings_share_no_slice(script):
     assert len(roll.training("direct")[1]) == 10
 
 
+@pytest.mark.slow
 def test_priors_have_their_mode_where_they_say(script):
     prior = script.about(0.3, 1.5)
     grid = np.geomspace(0.01, 10.0, 2001)

@@ -134,6 +134,7 @@ def test_a_waterfall_has_the_order_of_the_report():
     ]
 
 
+@pytest.mark.slow
 def test_features_have_one_order_everywhere():
     """Feature a is uncertain: its contributions are large in each draw, and small on average."""
     draws = np.array([3.0, -2.9])[:, None, None] * [1.0, 0.0, 0.0] + [0.0, 1.0, 0.5]

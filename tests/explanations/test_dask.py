@@ -87,6 +87,7 @@ TABLES = {
 }
 
 
+@pytest.mark.slow_variants("array", "chunks of features", "data frame", "empty chunk")
 @pytest.mark.parametrize("table", TABLES)
 def test_the_values_are_those_of_the_rows_in_memory(table):
     lazy = kpp.explain(make_function(), TABLES[table](), background=BACKGROUND)
@@ -99,6 +100,7 @@ def test_the_values_are_those_of_the_rows_in_memory(table):
     assert lazy.attrs["method"] == known.attrs["method"]
 
 
+@pytest.mark.slow
 def test_only_the_first_block_is_computed_at_once_and_the_predictor_is_read_once(monkeypatch):
     seen, read_function, functions = [], predictors.read_function, []
     monkeypatch.setattr(predictors, "read_function", lambda *given: functions.append(given) or read_function(*given))
@@ -117,6 +119,7 @@ def test_only_the_first_block_is_computed_at_once_and_the_predictor_is_read_once
     assert len(functions) == 1
 
 
+@pytest.mark.slow
 def test_blocks_have_keys_of_their_own():
     key, options = jax.random.key(4), {"method": "permutation", "num_coalitions": 8, "background": BACKGROUND}
     lazy = kpp.explain(make_function(), da.from_array(ROWS[:12], chunks=(6, 3)), rng_key=key, **options)
@@ -224,7 +227,7 @@ def job(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow_variants("3")
+@pytest.mark.slow_variants("3", "40", "45", "48")
 @pytest.mark.parametrize("files", [3, 40, 45, 48])
 def test_an_interrupted_job_goes_on_and_equals_an_uninterrupted_one(files, tmp_path, full_disk, job):
     fill, empty = full_disk

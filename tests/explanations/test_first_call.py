@@ -21,6 +21,7 @@ def explain(seed, game, row):
     return kpp.explain(model, x[row : row + 1], value_function=game, background=x)
 
 
+@pytest.mark.slow_variants("observational")
 @pytest.mark.parametrize("game", MAX_PROGRAMS)
 def test_programs_of_the_first_call_are_few_and_made_once(game, compilations):
     explain(0, game, 0)

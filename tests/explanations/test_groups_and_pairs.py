@@ -27,6 +27,7 @@ def test_a_group_has_no_value_of_its_own(make_groups, draws, tmp_path):
     assert float(explanation.additivity_error().max()) < 1e-12
 
 
+@pytest.mark.slow_variants("bar")
 @pytest.mark.filterwarnings("ignore")  # shap's own
 @pytest.mark.skipif(importlib.util.find_spec("shap") is None, reason="shap is not installed")
 @pytest.mark.parametrize("plot", ["beeswarm", "bar", "waterfall"])

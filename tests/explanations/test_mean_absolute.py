@@ -29,6 +29,7 @@ def linear(size, num_data_sets, num_rows=8, num_directions=1, num_draws=400):
     return np.abs(directions @ truth).mean(), xr.DataArray(values, dims=DIMS)
 
 
+@pytest.mark.slow_variants("0.0-1", "4.0-1", "0.0-5", "0.5-1", "1.5-1")
 @pytest.mark.parametrize(("size", "num_directions"), [(0.0, 1), (0.0, 5), (0.5, 1), (1.5, 1), (4.0, 1)])
 def test_intervals_hold_the_truth(size, num_directions):
     """1000 data sets: 5 % on either side have a standard error of 0.7 %, and the quantiles of 400 draws add 1 %.
@@ -41,6 +42,7 @@ def test_intervals_hold_the_truth(size, num_directions):
     assert np.mean(high < truth) == (pytest.approx(0.05, abs=0.025) if size > 2 else pytest.approx(0.0, abs=0.075))
 
 
+@pytest.mark.slow
 def test_a_mean_over_draws_has_less_bias_than_that_of_absolute_values():
     truth, values = linear(0.5, 1000)
     biases = [float(importance.mean()) - truth for importance in (mean_absolute(values), abs(values).mean("instance"))]

@@ -33,6 +33,7 @@ def test_a_file_gives_the_same_function_and_names(function, tmp_path):
     assert loaded.schema == named().schema
 
 
+@pytest.mark.slow
 def test_explanations_select_columns_by_name_and_take_the_points_as_background():
     rows, table = frame()
     expected = kpp.explain(PRODUCT, rows, background=POINTS)
@@ -43,6 +44,7 @@ def test_explanations_select_columns_by_name_and_take_the_points_as_background()
     np.testing.assert_allclose(named().predict(table)["mean"], PRODUCT(rows), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_command_explains_by_a_saved_function(tmp_path):
     pytest.importorskip("dask.dataframe")
     pytest.importorskip("zarr")
@@ -57,6 +59,7 @@ def test_the_command_explains_by_a_saved_function(tmp_path):
     assert list(found.values["feature"].values) == ["age", "height"]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_named(tmp_path):
     with pytest.raises(ValueError, match="`rkhs_function` must have points with 1 features"):
         kpp.NamedFunction(PRODUCT, Schema(("age",)))

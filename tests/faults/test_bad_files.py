@@ -141,6 +141,7 @@ def rewrite(path: Path, mark: str, text: str, groups: dict[str, xr.Dataset] | No
     netcdf.write(path, root.assign_attrs({mark: text}), held if groups is None else groups)
 
 
+@pytest.mark.slow_variants("fit", "gpec")
 @pytest.mark.parametrize("kind", MARKS)
 def test_an_edited_description_is_refused(kind, tmp_path):
     write, load = KINDS[kind]

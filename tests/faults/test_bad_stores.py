@@ -169,6 +169,7 @@ def check_damage(store: Path, step: int) -> None:
         file.write_bytes(whole)
 
 
+@pytest.mark.slow_variants("41")
 @pytest.mark.nightly_variants("5")
 @pytest.mark.parametrize("step", [41, pytest.param(5, marks=pytest.mark.slow)])
 def test_damage_at_any_place_changes_nothing_in_silence(step, store):

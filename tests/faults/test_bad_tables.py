@@ -23,6 +23,7 @@ def write(path):
     TABLE.to_parquet(path) if path.suffix == ".parquet" else TABLE.to_csv(path, index=False)
 
 
+@pytest.mark.slow_variants(".parquet-17")
 @pytest.mark.nightly_variants(".parquet-3", ".csv-3")
 @pytest.mark.parametrize("step", [17, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("ending", [".csv", ".parquet", *OPEN])

@@ -27,6 +27,7 @@ from kpp_models import GPRegression
 from kpp_models.estimators import GPRegressor
 
 
+@pytest.mark.slow
 def test_eight_threads_get_the_same_numbers():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(6, 3))
@@ -115,6 +116,7 @@ def test_fits_by_every_inference_can_be_made_in_threads(name):
         xr.testing.assert_identical(found, run(number))
 
 
+@pytest.mark.slow
 def test_the_first_predictions_of_a_fit_may_be_asked_for_by_many_threads():
     fitted = fit(0)
 

@@ -85,6 +85,7 @@ def test_memory_that_is_not_known_refuses_nothing(monkeypatch):
     memory.check_memory(10**18, "a fit", "fit fewer rows")
 
 
+@pytest.mark.slow_variants("100-True")
 @pytest.mark.parametrize(("allowed", "released"), [(10**9, False), (100, True)])  # this process has thousands
 def test_programs_are_released_at_half_of_the_regions_that_a_process_may_have(allowed, released, tmp_path, monkeypatch):
     calls = []

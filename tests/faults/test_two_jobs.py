@@ -47,6 +47,7 @@ def test_two_jobs_that_begin_together_keep_each_others_blocks(tmp_path, monkeypa
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_two_jobs_that_differ_do_not_share_a_store(tmp_path, monkeypatch):
     path = tmp_path / "shared.zarr"
     let_another_begin_first(monkeypatch, path, 4)

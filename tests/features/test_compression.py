@@ -46,6 +46,7 @@ def test_is_the_nearest_function_and_says_how_near():
     assert np.abs(compressed - values).max() <= float(found.error) * 1.4**0.5
 
 
+@pytest.mark.slow
 def test_a_function_on_its_own_points_is_itself():
     function = RKHSFunction(KERNEL, X, ALPHA, 0.6)
     found = compress(function, X)

@@ -77,11 +77,13 @@ def test_functions_and_variances_are_those_of_numpyro(base):
     np.testing.assert_allclose(features(kernel, x) @ weights, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_any_smoothness_is_that_of_the_closed_form():
     general, closed = (HilbertSpace(base, 9, 4.0) for base in (Matern(0.8, variance=1.3, nu=1.5), Matern32(0.8, 1.3)))
     np.testing.assert_allclose(features(general, X[1]), features(closed, X[1]), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_lengthscale_for_each_feature_is_a_change_of_units():
     x = X[3] - [0.0, 5.0, -1.0]
     ours = HilbertSpace(Matern32(SCALES, 1.3), 4, 3.5 * np.ones(3))
@@ -89,7 +91,7 @@ def test_a_lengthscale_for_each_feature_is_a_change_of_units():
     np.testing.assert_allclose(gram(ours, x), gram(expected, x / SCALES), rtol=1e-10)
 
 
-@pytest.mark.slow_variants("0.3-40", "5.0-6")
+@pytest.mark.slow_variants("0.3-40", "5.0-6", "1.0-12")
 @pytest.mark.parametrize(("lengthscale", "num_basis"), [(1.0, 12), (0.3, 40), (5.0, 6)])
 def test_periodic_has_the_coefficients_of_bessel_functions(lengthscale, num_basis):
     kernel = Periodic(lengthscale, variance=1.4, period=0.7)
@@ -113,6 +115,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow_variants("periodic", "rbf")
 @pytest.mark.parametrize("case", KERNELS)
 def test_derivatives_are_differences(case):
     @jax.jit
@@ -233,6 +236,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow_variants("two variances", "three lengthscales for two features", "two variances of a periodic kernel")
 @pytest.mark.parametrize("case", BAD)
 def test_bad_arguments_are_refused(case):
     call, error, message = BAD[case]

@@ -32,6 +32,7 @@ def test_herding_is_the_greedy_search_over_all_rows(kernel):
     np.testing.assert_allclose(found.error, squared_distance(gram, expected) ** 0.5, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_error_is_the_distance_of_the_mean_embeddings():
     z = X[:6] + 0.1
     gram = np.asarray(KERNEL.gram(np.concatenate([z, X])))
@@ -47,12 +48,14 @@ def test_kmeans_takes_the_centers_of_scikit_learn():
     assert found.indices is None
 
 
+@pytest.mark.slow
 def test_herding_beats_random_rows():
     # The squared distance of m random rows is E (1/m)(k(x,x) - |mu|^2) on average; herding's falls faster than 1/m.
     random = [landmarks(X, 6, method="random", kernel=KERNEL, rng_key=jax.random.key(i)).error for i in range(10)]
     assert landmarks(X, 6, kernel=KERNEL).error < 0.5 * np.mean(random)
 
 
+@pytest.mark.slow
 def test_all_rows_have_no_error_and_no_row_comes_twice():
     found = landmarks(X, 40, kernel=KERNEL)
     assert sorted(found.indices) == list(range(40))

@@ -47,6 +47,7 @@ def test_is_exact_at_landmarks_and_below_the_kernel_elsewhere(tolerance):
     np.testing.assert_allclose(evaluate(Nystrom(base, X), X)[0], gram, rtol=1e-8)  # as ill-conditioned as the matrix
 
 
+@pytest.mark.slow
 def test_agrees_with_scikit_learn(tolerance):
     gamma = 0.3
     theirs = Nystroem(gamma=gamma, n_components=5, random_state=0).fit(X)
@@ -55,6 +56,7 @@ def test_agrees_with_scikit_learn(tolerance):
     np.testing.assert_allclose(evaluate(kernel, X)[0], features @ features.T, **tolerance())
 
 
+@pytest.mark.slow
 def test_a_linear_model_on_the_features_is_a_function_on_the_landmarks(tolerance):
     kernel = Nystrom(RBF(LENGTHSCALE), Z)
     targets = np.sin(X[:, :2])
@@ -114,6 +116,7 @@ def test_unfolding_what_is_simple_returns_it():
     assert function.unfold() is function
 
 
+@pytest.mark.slow
 def test_explainers_get_the_base_kernel():
     function = RKHSFunction(KERNELS["nystrom"][0], X, COEFFICIENTS[0, 0], 0.2)
     unfolded = resolve(function, X[:2], "rkhs_function").function

@@ -55,6 +55,7 @@ def test_draws_are_taken_one_by_one():
     np.testing.assert_allclose(posterior.map_draws(lambda draw: draw.mean(A)), posterior.mean(A), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_variance_is_never_negative():
     """At training points without noise it is 0, which rounding puts below."""
     kernel = RBF(1.0)

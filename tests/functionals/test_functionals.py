@@ -72,13 +72,25 @@ def posterior():
     return kpp.GPPosterior(kpp.RKHSFunction(KERNEL, POINTS, jnp.arange(6.0), 0.3), root)
 
 
-@pytest.mark.slow_variants("conditional expectations", "partial dependence", "sum")
+@pytest.mark.slow_variants(
+    "conditional expectations",
+    "partial dependence",
+    "sum",
+    "gradient",
+    "weighted partial dependence of both columns",
+    "average",
+    "difference",
+    "landmarks",
+    "mean",
+    "values",
+)
 @pytest.mark.nightly_variants("stack", "one derivative")
 @pytest.mark.parametrize("name", FUNCTIONALS)
 def test_the_laws_of_functionals(name, posterior):
     check_functional(FUNCTIONALS[name], posterior.mean)
 
 
+@pytest.mark.slow_variants("conditional expectations")
 @pytest.mark.parametrize("name", ["conditional expectations", "landmarks"])
 def test_the_adjoint_of_an_embedding_is_its_representer_times_coefficients(name):
     """1e-12: the same sums in another order."""
@@ -108,7 +120,9 @@ def test_a_wrong_functional_is_found(posterior):
         check_functional(Squares(jnp.asarray(A)), posterior.mean)
 
 
-@pytest.mark.slow_variants("stack")
+@pytest.mark.slow_variants(
+    "stack", "one derivative", "gradient", "partial dependence", "sum", "weighted partial dependence of both columns"
+)
 @pytest.mark.parametrize("name", [name for name in FUNCTIONALS if name != "landmarks"])
 def test_the_prior_covariance_is_that_of_the_features_of_a_kernel(name):
     """L k L' = (L phi)(L phi)' for a kernel of six features; embeddings of landmarks take no function but an RKHS's."""
@@ -143,6 +157,7 @@ def test_the_posterior_is_that_of_a_joint_gaussian(posterior):
     np.testing.assert_allclose(law.mean, stack.of(posterior.mean), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_derivatives_and_averages_by_hand(posterior):
     step = 1e-5
     ends = [posterior.mean(A + np.array(shift) * step) for shift in ([1, 0], [-1, 0], [0, 1], [0, -1])]

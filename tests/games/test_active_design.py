@@ -136,6 +136,7 @@ def test_hyperparameters_do_not_depend_on_units_or_on_additive_games():
     np.testing.assert_array_equal(fit_parameters(coalitions, others[:, 2:], first), first)
 
 
+@pytest.mark.slow
 def test_a_tolerance_stops_early_or_ends_with_all_coalitions():
     smooth = np.cumsum(RNG.normal(size=(8, 3)), axis=1)
     table = np.tanh(all_coalitions(8) @ smooth / 4)

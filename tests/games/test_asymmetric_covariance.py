@@ -76,7 +76,7 @@ def dense_covariance(game, posterior, x, pairs=((0, 2),)):
 
 
 @pytest.mark.nightly_variants("conditional", "causal")
-@pytest.mark.slow_variants("conditional", "causal")
+@pytest.mark.slow_variants("conditional", "causal", "interventional")
 @pytest.mark.parametrize("name", GAMES)
 def test_the_definition(name):
     posterior = posterior_of(KERNEL)

@@ -68,6 +68,7 @@ CHAIN = {0: (), 1: (0,), 2: (1,)}
 BACKWARDS = {2: (), 1: (2,), 0: (1, 2)}
 
 
+@pytest.mark.slow_variants("backwards", "chain")
 @pytest.mark.parametrize("parents", [CHAIN, BACKWARDS], ids=["chain", "backwards"])
 def test_values_of_linear_models_without_hidden_causes(parents):
     graph = CausalDAG([("abc"[cause], "abc"[node]) for node, causes in parents.items() for cause in causes])
@@ -86,6 +87,7 @@ def front_door(mask, x):
     return np.array([a, b, regression(2, 0, 1)(X[:, 0].mean(), b)])
 
 
+@pytest.mark.slow
 def test_values_behind_a_front_door():
     graph = CausalDAG([("a", "b"), ("b", "c")], bidirected=[("a", "c")])
     found = Causal(X, graph)(linear, POINTS, COALITIONS)
@@ -124,6 +126,7 @@ def ordered_means(mask, x, confounded):
     return values
 
 
+@pytest.mark.slow_variants("False", "True")
 @pytest.mark.parametrize("confounded", [True, False])
 def test_values_by_a_causal_order(confounded):
     order = CausalOrder(["a", ("b", "c")], confounded)
@@ -142,6 +145,7 @@ def test_one_group_is_the_marginal_or_the_conditional_game():
     np.testing.assert_allclose(conditional(linear, POINTS, COALITIONS), known, rtol=ROUNDING, atol=ROUNDING)
 
 
+@pytest.mark.slow
 def test_variances_after_interventions():
     """The mean of squares: r = 15,000 samples of a square have a standard error of about 1 %."""
     graph = CausalDAG([("a", "b"), ("b", "c"), ("a", "c")])
@@ -217,6 +221,7 @@ def test_effects_add_up_and_indirect_ones_need_dependence():
     np.testing.assert_allclose(indirect, 0.0, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_effects_of_a_chain_in_closed_form():
     """f = c after a -> b -> c: a and b have no direct effect, c has no indirect one."""
     graph = CausalDAG([("a", "b"), ("b", "c")])
@@ -226,6 +231,7 @@ def test_effects_of_a_chain_in_closed_form():
     assert np.all(np.abs(np.asarray(indirect[:, 1])) > 1e-3)
 
 
+@pytest.mark.slow
 def test_effects_of_groups():
     graph = CausalDAG([("a", "b"), ("b", "c")])
     found = direct_and_indirect_effects(Causal(X, graph), linear, POINTS, groups={"bc": [1, 2]})
@@ -359,6 +365,7 @@ def test_asymmetric_values_in_an_explanation():
         )
 
 
+@pytest.mark.slow
 def test_any_function_gets_causal_values():
     frame, graph = pd.DataFrame(X, columns=["a", "b", "c"]), "dag { a -> b -> c }"
     options = {"background": frame, "value_function": "causal", "graph": graph}

@@ -66,6 +66,7 @@ def test_batch_size_changes_nothing(data, tolerance, batch_size):
         np.testing.assert_allclose(values, expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_a_large_background_needs_little_memory():
     """5000 x 50 points as background and as points of the function; all factors at once would take 10 GB."""
     points = jnp.zeros((5000, 50))

@@ -27,6 +27,7 @@ def posterior(data):
     return posterior_of(RBF(jnp.array([0.7, 1.0, 1.6, 2.0]), 1.7), data["X"], data["alpha"], 0.3)
 
 
+@pytest.mark.slow
 def test_reference_numbers(vectors):
     """Of an independent program that conditions on all imputed rows."""
     v = vectors("gp_shapley")
@@ -61,6 +62,7 @@ def test_the_definition(kernel, data, brute_force):
     np.testing.assert_allclose(across[0, 0], expected, rtol=1e-10, atol=1e-12 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_any_other_kernel_goes_by_enumeration(data, brute_force):
     kernel, background, x = Matern32(1.3), data["Z"], data["x"][0]
     expected = by_definition(brute_force, kernel, x, x, background)

@@ -42,7 +42,7 @@ def test_baseline_values(function, data, brute_force, tolerance, method):
     np.testing.assert_allclose(values, expected, **tolerance())
 
 
-@pytest.mark.slow_variants("enumeration-1", "enumeration-9", "quadrature-1")
+@pytest.mark.slow_variants("enumeration-1", "enumeration-9", "quadrature-1", "quadrature-9")
 @pytest.mark.parametrize("num_features", [1, pytest.param(2, marks=pytest.mark.slow), 9])
 @pytest.mark.parametrize("method", METHODS)
 def test_any_number_of_features(brute_force, tolerance, num_features, method):

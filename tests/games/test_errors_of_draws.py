@@ -51,6 +51,7 @@ def ratios(game, num_seeds, **options):
     return np.sqrt(np.mean(errors**2, axis=0)) / values.std(axis=0, ddof=1)
 
 
+@pytest.mark.slow
 def test_errors_are_the_spread_over_a_few_seeds():
     """The standard deviations of 20 seeds have a standard error of 16 %; pooled over six values, some 10 %."""
     assert 0.7 < np.sqrt(np.mean(ratios(GAMES["causal"], 20) ** 2)) < 1.4
@@ -70,6 +71,7 @@ def test_errors_are_the_spread_over_many_seeds(name):
     assert np.all(found < (1.6 if name == "embedding" else 1.25))
 
 
+@pytest.mark.slow
 def test_a_linear_function_of_gaussian_features_has_no_error():
     estimate = estimate_shapley(GAMES["causal"](0), lambda z: z @ np.array([1.0, 2.0, -1.0]), POINTS)
     np.testing.assert_allclose(estimate.standard_errors, 0.0, atol=1e-9)

@@ -105,7 +105,7 @@ def test_plain_functions(points, tolerance):
     assert (np.abs(interactions[:, [0, 2], [3, 4]]) > 1e-3).all()
 
 
-@pytest.mark.slow_variants("enumeration")
+@pytest.mark.slow_variants("enumeration", "quadrature", "least-squares")
 @pytest.mark.parametrize("method", ["quadrature", "enumeration", "least-squares", "permutation"])
 def test_features_without_variance_get_zero(points, tolerance, method):
     """Columns 1 and 4 are constant over the explained points and the background, whatever the function's points are."""
@@ -120,6 +120,7 @@ def test_features_without_variance_get_zero(points, tolerance, method):
     np.testing.assert_allclose(estimate.values, expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_where_nothing_varies_nothing_is_explained(points):
     row = points["x"][:1]
     function = make_function(KERNEL, points)

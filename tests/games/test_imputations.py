@@ -31,7 +31,7 @@ def test_interventional_values_of_other_kernels_are_averages(data):
         np.testing.assert_allclose(values[0, i], predictions.mean(axis=2), rtol=1e-10)
 
 
-@pytest.mark.slow_variants("False")
+@pytest.mark.slow_variants("False", "True")
 @pytest.mark.parametrize("observational", [False, True])
 def test_nearby_points_have_nearby_shapley_functionals(observational):
     r"""The two bounds of the RKHS-SHAP paper, theorem 6, for RBF kernels, in random problems.

@@ -91,6 +91,7 @@ def test_product_kernels(function, data, tolerance):
     np.testing.assert_allclose(values, jnp.moveaxis(expected, 2, 0), **tolerance())
 
 
+@pytest.mark.slow
 def test_other_games_are_enumerated(data, tolerance):
     game = Interventional(data["Z"])
     function = RKHSFunction(Matern32(), data["X"], data["alpha"])

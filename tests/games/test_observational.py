@@ -46,6 +46,7 @@ def by_definition(f, constant, background, x, lengthscale, regularization, *, em
     return np.array(table)
 
 
+@pytest.mark.slow_variants("exact")
 @pytest.mark.parametrize("end_points", ["exact", pytest.param("raw", marks=pytest.mark.slow)])
 def test_reference_values(problem, function, end_points):
     game = Observational(problem["in_Z"], float(problem["in_eta"]), end_points=end_points)
@@ -142,6 +143,7 @@ def test_each_draw_has_its_own_embedding(problem):
         np.testing.assert_allclose(values[0, i], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_coalitions_in_threads_have_the_values_of_one_program():
     rng = np.random.default_rng(3)
     mixed = rng.permutation(all_coalitions(8))[:250]  # no multiple of the size of a block

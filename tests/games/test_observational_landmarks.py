@@ -165,7 +165,7 @@ def test_with_the_whole_background_as_landmarks_the_game_is_exact(name):
     np.testing.assert_allclose(low.base(function), game.base(function), rtol=1e-12)
 
 
-@pytest.mark.slow_variants("0.01")
+@pytest.mark.slow_variants("0.01", "0.0001", "1e-06")
 @pytest.mark.parametrize("regularization", [1e-2, 1e-4, 1e-6])
 def test_crowded_landmarks_keep_the_game_exact(regularization):
     """With a jitter of 1e-10 the errors are 50 times as large as this bound. They are divided by m times the ridge."""
@@ -186,6 +186,7 @@ def test_each_draw_has_its_own_features():
         np.testing.assert_allclose(values[0, i], game(single, X, COALITIONS), **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_a_background_of_single_precision_is_valued_in_double_precision():
     function = RKHSFunction(SMOOTH, POINTS, ALPHA, 0.4)
     single = np.asarray(BACKGROUND, np.float32)
@@ -249,6 +250,7 @@ def test_the_error_is_that_of_the_values():
     assert landmark_error(game, lambda z: np.ones(len(z)), X).relative == 0.0
 
 
+@pytest.mark.slow
 def test_the_landmarks_and_their_error_are_recorded():
     function = RKHSFunction(SMOOTH, POINTS, ALPHA, 0.4)
     options = {"value_function": "observational", "background": BACKGROUND, "regularization": 0.01, "landmarks": 5}

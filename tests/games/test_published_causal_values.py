@@ -181,6 +181,7 @@ def test_asymmetric_values_agree_within_the_error_of_sampling(name):
     assert np.abs(found).max() < 4
 
 
+@pytest.mark.slow
 def test_conditional_values_by_regression_agree_to_all_digits():
     """A regression of a linear model's predictions on some features is the mean of the fitted Gaussian law."""
     masks = all_coalitions(5)
@@ -191,6 +192,7 @@ def test_conditional_values_by_regression_agree_to_all_digits():
     np.testing.assert_allclose((least_squares(coalitions) @ values).T, REGRESSION, atol=6.5e-4)
 
 
+@pytest.mark.slow
 def test_the_average_over_orders_is_near_the_least_squares_fit():
     """The two definitions of asymmetric values differ here by up to 0.63 parts per billion of ozone."""
     game = GaussianConditional(BACKGROUND)

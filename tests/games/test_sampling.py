@@ -141,6 +141,7 @@ def test_permutations_average_gains(tolerance):
     np.testing.assert_allclose(errors, gains.std(axis=0, ddof=1) / 2, **tolerance())
 
 
+@pytest.mark.slow_variants("least-squares")
 @pytest.mark.parametrize("method", ["least-squares", "permutation"])
 def test_the_budget_counts_different_coalitions(method):
     worth, expected = cubic(10)
@@ -295,6 +296,7 @@ def test_a_tolerance_keeps_its_promise(method, tolerance):
     assert np.mean(used) > 450  # the first round, of 400 coalitions, was not enough
 
 
+@pytest.mark.slow_variants("least-squares")
 @pytest.mark.parametrize("method", ["least-squares", "permutation"])
 def test_a_cap_below_the_tolerance_is_reported(method):
     worth, _ = cubic(20)
@@ -306,6 +308,7 @@ def test_a_cap_below_the_tolerance_is_reported(method):
     assert without.tolerance_reached is None
 
 
+@pytest.mark.slow
 def test_a_tolerance_that_needs_all_coalitions_gives_exact_values():
     worth, expected = cubic(9)
     options = {"method": "permutation", "rng_key": KEY}

@@ -141,6 +141,7 @@ def test_better_estimates_of_the_conditional_expectation_have_smaller_errors():
         assert float(loss.mean()) > -2 * float(loss.std(ddof=1)) / np.sqrt(150)
 
 
+@pytest.mark.slow
 def test_draws_outputs_names_and_groups_keep_their_dimensions():
     rng = np.random.default_rng(3)
     points, coefficients = rng.normal(size=(6, 3)), rng.normal(size=(1, 2, 6, 2))

@@ -304,6 +304,7 @@ def test_classification_of_many_rows_makes_no_matrix_of_them():
     np.testing.assert_allclose(chances, 1 / (1 + np.exp(-x[rows, 0])), atol=0.1)
 
 
+@pytest.mark.slow
 def test_features_are_used_only_where_they_save_work_and_there_is_noise():
     assert few_features(NYSTROM, X[:7], 0.1).shape == (7, 6)
     assert few_features(NYSTROM, X[:6], 0.1) is None

@@ -130,6 +130,7 @@ def test_estimates_with_random_vectors_are_unbiased():
     np.testing.assert_array_less(np.abs(draws.mean(axis=0) - np.append(expected, slope)), 4 * error + 1e-8)
 
 
+@pytest.mark.slow
 def test_an_evidence_that_does_not_converge_is_nan():
     settings = dataclasses.replace(FEW, max_steps=2)
     assert np.isnan(jax.jit(lambda theta: iterative(theta, settings=settings))(THETA))
@@ -149,6 +150,7 @@ MANY = jnp.asarray(RNG.uniform(-2, 2, size=(1100, 2)))  # three tiles, the last 
 COLUMNS = jnp.asarray(RNG.normal(size=(1100, 2)))
 
 
+@pytest.mark.slow
 def test_products_by_tiles_are_dense_products_with_their_derivatives():
     def by_tiles(scale, x, columns):
         return jnp.sum(jnp.sin(kernel_product(RBF(scale), x, columns)))

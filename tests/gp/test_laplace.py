@@ -73,7 +73,7 @@ def oracle(link, matrix, y):
     return MEAN + root @ white, evidence
 
 
-@pytest.mark.slow_variants("logit-0.5")
+@pytest.mark.slow_variants("logit-0.5", "logit-4.0", "logit-100.0")
 @pytest.mark.parametrize("variance", [0.5, 4.0, 100.0])
 @pytest.mark.parametrize("link", ["logit", pytest.param("probit", marks=pytest.mark.slow)])
 def test_mode_and_evidence_are_those_of_an_optimizer(problem, link, variance):
@@ -189,6 +189,7 @@ def test_failure_is_an_error_outside_and_nan_inside_traced_code(problem):
     assert np.isnan(log_evidence("logit", bad, MEAN, y))
 
 
+@pytest.mark.slow
 def test_distribution_takes_leading_axes_and_refuses_unknown_links(problem):
     x, y = problem
     distribution = LaplaceMarginal(MEAN, covariance(x, 0.9), BernoulliLikelihood())

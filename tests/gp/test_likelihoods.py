@@ -157,7 +157,7 @@ def slopes():
     return jax.tree.map(np.asarray, compiled())
 
 
-@pytest.mark.slow_variants("gaussian")
+@pytest.mark.slow_variants("gaussian", "student_t", "logit")
 @pytest.mark.parametrize("name", CASES)
 def test_log_density_is_that_of_scipy(name, found):
     _, y, density, _ = CASES[name]
@@ -197,7 +197,7 @@ def test_the_bound_is_below_the_marginal(name, found):
     assert (found[name]["expected"] <= found[name]["marginal"] + 1e-9).all()
 
 
-@pytest.mark.slow_variants("student_t")
+@pytest.mark.slow_variants("student_t", "poisson", "binomial")
 @pytest.mark.parametrize("name", DIFFERENTIATED)
 def test_gradients_are_finite_even_where_the_variance_is_zero(name, slopes):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes[name]))
@@ -221,6 +221,7 @@ def test_gradients_of_a_marginal_go_through_the_moved_nodes(slopes):
     np.testing.assert_allclose(slopes["binomial"]["marginal"][0][known], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_large_counts_are_met_by_the_nodes():
     # 1e4 counts are known to 1 % and the latent value only to a factor of e; p(y) is close to that of the rate's prior,
     # log N(log y; 0, 1 + 1/y) - log y, to the order 1/y.
@@ -276,6 +277,7 @@ def test_probabilities_of_all_values_sum_to_one(name):
     np.testing.assert_allclose(total(jnp.array([-2.0, 0.0, 2.0])), 1.0, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_levels_have_the_predicted_probabilities():
     likelihood = CASES["ordinal"][0]
     found = jax.jit(lambda *law: likelihood.predict(*law))(jnp.asarray(LATENT), jnp.asarray(VARIANCE))

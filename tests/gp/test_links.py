@@ -32,7 +32,7 @@ def test_log_likelihood_does_not_underflow(link):
     np.testing.assert_allclose(value, np.full(7, expected), rtol=1e-12)
 
 
-@pytest.mark.slow_variants("logit-0.0")
+@pytest.mark.slow_variants("logit-0.0", "probit-0.0")
 @pytest.mark.parametrize("label", [0.0, 1.0])
 @pytest.mark.parametrize("link", LINKS)
 def test_derivatives_are_those_of_the_log_likelihood(link, label):
@@ -62,6 +62,7 @@ def integral(f, step):
 
 
 # 4.99 and 5.01 are on both sides of where the rule for the logit changes.
+@pytest.mark.slow_variants("logit-0.0")
 @pytest.mark.parametrize("deviation", [0.0, 0.1, 1.0, 4.99, 5.01, 10.0, 100.0])
 @pytest.mark.parametrize("link", LINKS)
 def test_expected_probability_is_the_integral(link, deviation):

@@ -111,6 +111,7 @@ def test_distribution_is_numpyros_multivariate_normal(problem):
     assert (ours.batch_shape, ours.event_shape) == ((), (8,))
 
 
+@pytest.mark.slow
 def test_distribution_draws_what_it_says(problem):
     distribution = GaussianProcessMarginal(1.5, covariance(problem[0], 0.7), 0.4)
     draws = np.asarray(jax.jit(lambda law, key: law.sample(key, (4000,)))(distribution, jax.random.key(0)))

@@ -86,7 +86,7 @@ def found():
     return jax.tree.map(np.asarray, compiled())
 
 
-@pytest.mark.slow_variants("softmax")
+@pytest.mark.slow_variants("softmax", "heteroscedastic", "coregional")
 @pytest.mark.parametrize("name", CASES)
 def test_log_density_is_that_of_scipy(name, found):
     _, y, density = CASES[name]
@@ -96,6 +96,7 @@ def test_log_density_is_that_of_scipy(name, found):
 
 
 # The grids have converged to 1e-8; the softmax has an error of 1e-6 by its own account.
+@pytest.mark.slow_variants("coregional", "softmax")
 @pytest.mark.parametrize("name", CASES)
 def test_averages_are_the_integrals(name, found):
     _, y, density = CASES[name]
@@ -176,6 +177,7 @@ def test_two_classes_are_one_logistic_variable(scale):
     np.testing.assert_allclose(by_variance, np.tile(half_curvature, (2, 1)).T, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_probabilities_of_many_classes_sum_to_one():
     mean, variance = 2 * RNG.normal(size=(5, 12)), RNG.uniform(0, 5, size=(5, 12))
     found = jax.jit(log_softmax_probabilities)(mean, variance)

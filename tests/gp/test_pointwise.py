@@ -49,7 +49,7 @@ class ReplicatesOnes(Counting):
 
 
 @pytest.mark.nightly_variants("laplace")
-@pytest.mark.slow_variants("laplace")
+@pytest.mark.slow_variants("laplace", "exact")
 @pytest.mark.parametrize(
     ("model", "y"), [(GPRegression(RBF(1.2), 0.1), Y), (GPClassification(RBF(1.2)), LABELS)], ids=["exact", "laplace"]
 )
@@ -73,6 +73,7 @@ def test_the_posterior_is_computed_once(labels):
     assert len(Counting.calls) == 1
 
 
+@pytest.mark.slow_variants("DrawsZeros-0.0")
 @pytest.mark.parametrize(("cls", "expected"), [(DrawsZeros, 0.0), (ReplicatesOnes, 1.0)])
 def test_a_model_s_own_draws_are_used(cls, expected):
     data = {"x": jnp.asarray(X), "y": jnp.asarray(Y)}

@@ -23,6 +23,7 @@ def mixture(heights, y=None):
     numpyro.factor("bumps", jax.nn.logsumexp(heights + bumps))
 
 
+@pytest.mark.slow_variants("heights0-2-3.0-Laplace", "heights0-2-3.0-MAP", "heights1-2--3.0-Laplace")
 @pytest.mark.parametrize("inference", [kpp.MAP, kpp.Laplace])
 @pytest.mark.parametrize(
     ("heights", "num_modes", "highest"), [((0.0, 1.0), 2, 3.0), ((2.0, 0.0), 2, -3.0), ((0.0, -20.0), 1, -3.0)]

@@ -210,6 +210,7 @@ def test_draws_have_the_law(exact):
     np.testing.assert_allclose(np.cov(draws.T) / spread, covariance[0] / spread, atol=5 * np.sqrt(2 / 20_000))
 
 
+@pytest.mark.slow
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="`num_steps`"):
         kpp.NaturalGradient(num_steps=0)

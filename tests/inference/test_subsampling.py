@@ -104,6 +104,7 @@ def all_rows(model):
     return numpyro.infer.HMCECS(numpyro.infer.NUTS(model))
 
 
+@pytest.mark.slow_variants("without_a_subsample-all_rows-cannot be a function that returns HMCECS")
 @pytest.mark.parametrize(
     ("model", "sampler", "message"),
     [

@@ -39,6 +39,7 @@ def test_the_mode_is_found_in_any_unit(unit):
     np.testing.assert_allclose(samples["level"] / unit, posterior_of_level(Y)[0], rtol=1e-5)
 
 
+@pytest.mark.slow_variants("1.0-laplace", "1e-09-laplace")
 @pytest.mark.nightly_variants(
     "1.0-svi",
     "1.0-nuts",

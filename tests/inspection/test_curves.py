@@ -61,19 +61,21 @@ def assert_law(curve, mean, covariance):
     np.testing.assert_allclose(curve.law.covariance[0], covariance, atol=1e-10)
 
 
+@pytest.mark.slow_variants("RBF", "a sum", "linear factor", "not a product")
 @pytest.mark.parametrize("name", KERNELS)
 def test_partial_dependence_of_a_gaussian_process_is_dense_algebra(name):
     posterior = posterior_of(KERNELS[name])
     assert_law(kpp.curve(posterior, TABLE, "dose", grid=GRID), *dense("partial", posterior))
 
 
-@pytest.mark.slow_variants("linear factor")
+@pytest.mark.slow_variants("linear factor", "not a product")
 @pytest.mark.parametrize("name", ["linear factor", "not a product"])
 def test_partial_dependence_obeys_the_laws_of_functionals(name):
     functional = PartialDependence(ROWS[:3], 0, GRID[:2])
     kpp.testing.check_functional(functional, posterior_of(KERNELS[name]).mean)
 
 
+@pytest.mark.slow
 def test_accumulated_effects_are_those_of_loops_for_the_law_and_for_a_function():
     mean, covariance = dense("accumulated", POSTERIOR)
     assert_law(kpp.curve(POSTERIOR, TABLE, "dose", kind="accumulated", grid=GRID), mean, covariance)
@@ -84,6 +86,7 @@ def test_accumulated_effects_are_those_of_loops_for_the_law_and_for_a_function()
     assert step @ curve.law.covariance[0] @ step == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_partial_dependence_is_that_of_scikit_learn():
     from sklearn.base import BaseEstimator, RegressorMixin
     from sklearn.inspection import partial_dependence
@@ -130,6 +133,7 @@ def test_a_surface_of_two_features_is_dense_algebra():
     assert surface.plot().get_xlabel() == "x2"
 
 
+@pytest.mark.slow
 def test_a_surface_of_a_number_and_a_category_names_its_levels(fit, table):
     surface = kpp.curve(fit, table, ("dose", "place"), kind="observational", grid=3)
     levels = [str(level) for level in dict.fromkeys(level for _, level in surface.grid)]
@@ -138,12 +142,14 @@ def test_a_surface_of_a_number_and_a_category_names_its_levels(fit, table):
         surface.rise()
 
 
+@pytest.mark.slow
 def test_an_individual_curve_has_the_law_of_its_values():
     curve = kpp.curve(POSTERIOR, TABLE, "dose", kind="individual", grid=GRID).instance(2)
     points = np.array([oracle.with_value(ROWS[2], 0, t) for t in GRID])
     assert_law(curve, POSTERIOR.mean(points), POSTERIOR.covariance(points, points))
 
 
+@pytest.mark.slow
 def test_causal_curves_under_a_linear_kernel_are_the_closed_form():
     """Under k(x, x') = x'x' the functional of E[x | do(t)] is that vector, by regression for the descendants."""
     posterior = posterior_of(Linear(jnp.array([0.5, 0.8])))
@@ -154,6 +160,7 @@ def test_causal_curves_under_a_linear_kernel_are_the_closed_form():
     np.testing.assert_allclose(curve.law.covariance[0], posterior.covariance(expected, expected), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_observational_curves_are_the_weighted_sums_of_the_game():
     game = kpp.games.Observational(ROWS, 0.01)
     curve = kpp.curve(POSTERIOR, TABLE, "dose", kind="observational", regularization=0.01, grid=GRID)
@@ -165,6 +172,7 @@ def test_observational_curves_are_the_weighted_sums_of_the_game():
     assert_law(curve, 0.3 + matrix @ excess, matrix @ np.asarray(POSTERIOR.covariance(every, every)) @ matrix.T)
 
 
+@pytest.mark.slow
 def test_functions_without_a_law_have_draws_or_the_errors_of_the_rows():
     def three(x):
         return np.stack([mean_of(x), 2.0 * mean_of(x), -mean_of(x)])
@@ -179,6 +187,7 @@ def test_functions_without_a_law_have_draws_or_the_errors_of_the_rows():
     assert plain.attrs["uncertainty"] == "rows only"
 
 
+@pytest.mark.slow
 def test_the_band_holds_whole_curves_and_centered_ones():
     curve = kpp.curve(POSTERIOR, TABLE, "dose", grid=GRID)
     center = np.eye(4) - 0.25
@@ -193,6 +202,7 @@ def test_the_band_holds_whole_curves_and_centered_ones():
         assert inside.all(axis=1).mean() == pytest.approx(0.8, abs=0.045)
 
 
+@pytest.mark.slow
 def test_statements_about_the_shape_of_a_curve():
     curve = kpp.curve(lambda x: x[:, 0] ** 2 + 3.0 * x[:, 0], ROWS, "x0", grid=[-1.5, 0.0, 1.2])
     increasing = curve.probability_increasing()
@@ -232,12 +242,14 @@ def table(fit):
     return pd.DataFrame(fit.schema.decode(np.asarray(fit.data["x"])))
 
 
+@pytest.mark.slow
 def test_a_fit_keeps_the_posteriors_of_few_draws(fit):
     few = fit.function_posterior(at="few")
     assert few.batch_shape == (1, 100)
     assert few is fit.function_posterior(at="few")
 
 
+@pytest.mark.slow
 def test_a_fit_has_curves_of_numbers_and_of_categories(fit, table):
     curve = kpp.curve(fit, table, "dose", grid=5)
     assert curve.dataset["draws"].dims == ("chain", "draw", "grid")
@@ -303,6 +315,7 @@ def test_bad_arguments_are_named(case, fit, table):
         kpp.curve(fit, table, options.pop("feature", "dose"), **options)
 
 
+@pytest.mark.slow
 def test_bad_rows_are_named(fit, table):
     with pytest.raises(ValueError, match="`x` must have at least two values of 'dose' to choose a grid, got only 1"):
         kpp.curve(fit, table.assign(dose=1.0), "dose")

@@ -49,6 +49,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow_variants("an RKHS function")
 @pytest.mark.parametrize("name", CASES)
 def test_contributions_are_those_of_their_definition(name):
     function, loss, y, one = CASES[name]
@@ -65,6 +66,7 @@ def test_groups_join_together():
     np.testing.assert_allclose(found.values, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow_variants("game1", "game0")
 @pytest.mark.parametrize("game", [Observational(BACKGROUND, 0.1), GaussianConditional(BACKGROUND)])
 def test_any_game_gives_the_values_of_coalitions(game):
     masks = np.array(list(itertools.product([False, True], repeat=3)))
@@ -118,6 +120,7 @@ def fit():
     return model.fit(KEY, x, y, inference=kpp.MAP(progress=False)), x, y
 
 
+@pytest.mark.slow
 def test_draws_have_the_law_of_the_posterior(fit):
     """1000 draws: a standard deviation has a relative standard error of 2 %, a mean one of 3 % of it."""
     fit, x, _ = fit
@@ -155,6 +158,7 @@ def test_a_function_with_draws_is_explained_draw_by_draw():
         np.testing.assert_allclose(means, expected.mean(axis=0), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow_variants("lengthscales0", "lengthscales1")
 @pytest.mark.parametrize(
     "lengthscales", [np.full((9, 3), 0.8), np.full((2, 3), 0.8), np.array([[0.8, 1.0, 1.5], [1.0, 0.5, 2.0]])]
 )

@@ -42,7 +42,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.slow_variants("any sign-pair", "additive-pair", "matern-pair")
+@pytest.mark.slow_variants("any sign-pair", "additive-pair", "matern-pair", "additive-none", "sum-none", "sum-pair")
 @pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_functions_equal_brute_force(kernel, groups):
@@ -59,6 +59,7 @@ def test_functions_equal_brute_force(kernel, groups):
     assert scores.dataset["feature"].values.tolist() == (["both", "x1"] if groups else ["x0", "x1", "x2"])
 
 
+@pytest.mark.slow
 def test_blocks_of_rows_and_points_change_nothing(monkeypatch):
     function = kpp.RKHSFunction(KERNELS["sum"], RNG.normal(size=(7, 3)), RNG.normal(size=7))
     whole = arrays(kpp.sensitivity(function, ROWS))
@@ -120,6 +121,7 @@ def dependent_rows(correlation):
     return white @ np.linalg.cholesky(np.array([[1.0, correlation, 0], [correlation, 1, 0], [0, 0, 1]])).T
 
 
+@pytest.mark.slow_variants("0.0")
 @pytest.mark.parametrize("correlation", [0.0, 0.6, -0.8])
 def test_shapley_effects_of_dependent_gaussian_features(correlation):
     """Owen and Prieur (2017): a linear function of two features, and here of an independent third one."""
@@ -161,7 +163,9 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.slow_variants("callable-observational", "callable-observational-gaussian")
+@pytest.mark.slow_variants(
+    "callable-observational", "callable-observational-gaussian", "rkhs-observational-gaussian", "rkhs-observational"
+)
 @pytest.mark.parametrize("game", [None, "observational-gaussian", "observational"])
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_a_constant_feature_has_no_share(function, game):

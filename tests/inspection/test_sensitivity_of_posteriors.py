@@ -66,7 +66,7 @@ def test_the_posterior_mean_is_exact(name):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow_variants("sum", "any sign", "matern")
+@pytest.mark.slow_variants("sum", "any sign", "matern", "rbf")
 @pytest.mark.parametrize("name", KERNELS)
 def test_draws_have_the_law_of_quadratic_forms(name):
     r"""Var f'Af = 2 tr(ACAC) + 4 m'ACAm; on 27 points the draws leave nothing out."""
@@ -117,12 +117,14 @@ def test_a_fit_has_all_of_its_uncertainty(fit):
     assert (other["total"] != scores["total"]).all()
 
 
+@pytest.mark.slow
 def test_draws_of_the_posterior_are_taken_like_those_of_the_fit(fit):
     scores = kpp.sensitivity(fit, X, num_draws=30, relative=False)
     same = kpp.sensitivity(fit.function_posterior(), X, num_draws=30, relative=False)
     np.testing.assert_allclose(arrays(same), arrays(scores), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_posterior_means_of_a_function_are_its_draws(fit):
     """The RKHS function of a fit has draws of the hyperparameters only, all of them in the closed form."""
     function = fit.function()

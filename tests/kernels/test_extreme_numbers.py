@@ -18,7 +18,7 @@ CORRELATIONS = {
 }
 
 
-@pytest.mark.slow_variants("Matern12-2", "Matern32-2", "Matern52-2", "RationalQuadratic-2")
+@pytest.mark.slow_variants("Matern12-2", "Matern32-2", "Matern52-2", "RationalQuadratic-2", "RBF-2")
 @pytest.mark.parametrize("num_features", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (40,))])
 @pytest.mark.parametrize("kernel", CORRELATIONS)
 def test_float32_far_from_the_origin_gives_the_kernel_of_its_points(kernel, num_features):

@@ -28,6 +28,7 @@ def slope_and_difference(function):
     return jax.grad(function)(0.0), (function(STEP) - function(-STEP)) / (2 * STEP)
 
 
+@pytest.mark.slow_variants("sum_of_selections")
 def test_gradients_in_the_parameters_are_finite_differences(kernel, x, weights, arrays_of):
     arrays, restore = arrays_of(kernel)
     # An infinite lengthscale, of a feature that is left out, stays where it is.
@@ -51,7 +52,7 @@ def test_gradients_in_the_points_are_finite_differences(name, x, weights):
     np.testing.assert_allclose(slope, difference, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.slow_variants("matern32-by_difference", "rbf-by_difference")
+@pytest.mark.slow_variants("matern32-by_difference", "rbf-by_difference", "matern32-by_product", "rbf-by_product")
 @pytest.mark.parametrize("d", [3, 40], ids=["by_difference", "by_product"])
 @pytest.mark.parametrize(
     "name", [name if name in ("rbf", "matern32") else pytest.param(name, marks=pytest.mark.slow) for name in CURVATURES]

@@ -31,7 +31,7 @@ def by_bessel_function(t, nu):
     return np.exp(np.log(2) * (1 - nu) - gammaln(nu) + nu * np.log(root) + np.log(kve(nu, root)) - root)
 
 
-@pytest.mark.slow_variants("0.05")
+@pytest.mark.slow_variants("0.05", "0.3", "0.5")
 @pytest.mark.parametrize("nu", [0.05, 0.3, 0.5, 0.99, 1.0, 1.3, 2.0, 4.7, 12.0])
 def test_values_and_slopes_in_nu_are_those_of_scipy(nu):
     t = DISTANCES**2
@@ -63,6 +63,7 @@ def test_the_derivatives_in_nu_vanish_where_points_coincide():
     assert abs(second) < 1e-14  # the first derivative is zero by cancellation of terms of order 1
 
 
+@pytest.mark.slow_variants("0.5")
 @pytest.mark.parametrize("nu", [0.5, 0.9, 1.7])
 def test_nearly_equal_points_leave_the_matrix_positive_semi_definite(nu, compiled):
     x = np.repeat(np.linspace(0, 1, 4), 3)[:, None] + np.tile([0.0, 1e-15, 1e-7], 4)[:, None]

@@ -11,6 +11,7 @@ import pytest
 from kpp.kernels import RBF, AbstractKernel, Constant, Matern12, Matern52, Periodic
 
 
+@pytest.mark.slow_variants("sum_of_selections")
 def test_matrices_hold_the_kernel_of_single_points(kernel, x, compiled, tolerance):
     single = [[compiled.evaluate(kernel, a, b) for b in x[:3]] for a in x[:3]]
     np.testing.assert_allclose(compiled.matrices(kernel, x)[0][:3, :3], single, **tolerance())
@@ -67,6 +68,7 @@ def test_points_may_be_pairs(x):
     np.testing.assert_allclose((2.0 * OfPairs() + 1.0)(pairs, pairs[:2]), expected, rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_points_may_be_pytrees_of_different_padding(x):
     kernel = OfBags(jnp.asarray(2.0))
     bags = (x.reshape(2, 3, 3), np.array([3, 2]))

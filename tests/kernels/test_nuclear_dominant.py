@@ -41,6 +41,7 @@ def by_grid(order, j, a, b):
     return row @ k(j, u[:, None], b[None, :])
 
 
+@pytest.mark.slow
 def test_reference_vectors(root):
     vectors = np.load(root / "tests" / "data" / "bayesimp.npz")
     kernel = NuclearDominant(RBF(vectors["in_ly"]), vectors["in_eta"])
@@ -63,6 +64,7 @@ def test_the_kernel_is_its_integral():
     )  # what quad promises, with room
 
 
+@pytest.mark.slow
 def test_the_chain_of_two_and_the_norm_are_their_integrals():
     kernel = NuclearDominant(RBF(LENGTHSCALES[0], VARIANCE), WIDTHS[0])
     a, b = 0.3, -0.5
@@ -95,6 +97,7 @@ def test_the_norm_multiplies_over_features(tolerance):
     np.testing.assert_allclose(norm(shared, 3), VARIANCE**2 * single**3, **tolerance())
 
 
+@pytest.mark.slow
 def test_a_feature_with_infinite_lengthscale_gives_the_mass_of_the_measure(tolerance):
     kernel = NuclearDominant(RBF(jnp.array([0.7, jnp.inf])), WIDTHS)
     expected = np.sqrt(2 * np.pi) * WIDTHS[1] * by_grid(1, 0, X1[:, 0], X2[:, 0])

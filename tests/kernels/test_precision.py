@@ -13,6 +13,7 @@ from sklearn.gaussian_process import kernels as sk
 from kpp.kernels import RBF, Matern12, Matern32, Matern52, Periodic
 
 
+@pytest.mark.slow_variants("sum_of_selections")
 def test_values_have_the_precision_of_the_points(kernel, x, compiled, tolerance):
     with jax.numpy_dtype_promotion("strict"):
         single = eqx.filter_jit(lambda kernel, x: (kernel(x, x), kernel.gram(x), kernel.diagonal(x)))(
@@ -25,6 +26,7 @@ def test_values_have_the_precision_of_the_points(kernel, x, compiled, tolerance)
     np.testing.assert_allclose(single[1], double, **tolerance(np.float32))
 
 
+@pytest.mark.slow_variants("sum_of_selections")
 def test_gradients_in_single_precision_are_finite(kernel, x):
     arrays, static = eqx.partition(kernel, eqx.is_inexact_array)
     gradient = jax.jit(jax.grad(lambda leaves, x: jnp.sum(eqx.combine(leaves, static).gram(x)), argnums=(0, 1)))

@@ -80,7 +80,7 @@ def test_reference_vectors():
         assert value == pytest.approx(VECTORS[f"out_{name}"], rel=1e-7, abs=1e-10)
 
 
-@pytest.mark.slow_variants("generalized", "generalized_features", "preferential", "sum")
+@pytest.mark.slow_variants("generalized", "generalized_features", "preferential", "sum", "skew_symmetrized")
 @NAMES
 def test_exchanging_items_changes_the_sign_to_the_last_bit(name):
     kernel, some = KERNELS[name], np.array([True, False, True, True, False, False])
@@ -92,7 +92,7 @@ def test_exchanging_items_changes_the_sign_to_the_last_bit(name):
     assert (combine(kernel, exchange(P, some), Q) == function * sign).all()
 
 
-@pytest.mark.slow_variants("sum", "generalized_features")
+@pytest.mark.slow_variants("sum", "generalized_features", "generalized", "preferential")
 @NAMES
 def test_an_item_is_not_preferred_to_itself(name):
     same = P.copy()

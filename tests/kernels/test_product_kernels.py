@@ -36,6 +36,7 @@ def test_terms_sum_to_the_kernel(sum_of_products, x, compiled, tolerance):
         np.testing.assert_allclose(sum(parts), whole, **tolerance())
 
 
+@pytest.mark.slow_variants("sum_of_selections")
 def test_scale_times_factors_is_the_kernel(sum_of_products, x, compiled, tolerance):
     for term in sum_of_products.product_terms():
         factors = compiled.factors(term, x[:4], x)
@@ -54,6 +55,7 @@ def test_each_factor_depends_on_its_feature_only(sum_of_products, x, compiled):
             np.testing.assert_allclose(compiled.factors(term, moved[:4], moved)[others], factors[others], rtol=1e-13)
 
 
+@pytest.mark.slow_variants("sum_of_selections")
 def test_restrictions_are_products_of_the_remaining_factors(sum_of_products, x, compiled, tolerance):
     for term in sum_of_products.product_terms():
         factors = compiled.factors(term, x[:4], x)

@@ -36,7 +36,7 @@ def of_both_kinds_of_points(kernel):
     return kernel(X, QUERY), both
 
 
-@pytest.mark.slow_variants("general")
+@pytest.mark.slow_variants("general", "product")
 @pytest.mark.parametrize("form", KERNELS)
 def test_reference_vectors(form):
     ridge = float(VECTORS["in_lambda_total"]) * np.eye(len(X))

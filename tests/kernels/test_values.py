@@ -53,7 +53,7 @@ TINYGP = {
 }
 
 
-@pytest.mark.slow_variants("linear", "sum")
+@pytest.mark.slow_variants("linear", "sum", "matern")
 @pytest.mark.parametrize("name", SCIKIT_LEARN)
 def test_scikit_learn(name, x, compiled, tolerance):
     kernel, reference = SCIKIT_LEARN[name]

@@ -16,6 +16,7 @@ ROOT = np.random.default_rng(0).normal(size=(9, 9))
 MATRIX = ROOT @ ROOT.T
 
 
+@pytest.mark.slow
 def test_columns_are_those_of_lapack():
     factor, pivots, _, _ = dpstrf(MATRIX, lower=1)
     expected = np.zeros((9, 9))
@@ -43,6 +44,7 @@ SINGULAR = {
 }
 
 
+@pytest.mark.slow_variants("regular", "crowded")
 @pytest.mark.parametrize("name", SINGULAR)
 def test_a_whitener_of_a_singular_matrix_drops_what_depends_on_the_pivots(name):
     matrix, rank = SINGULAR[name]

@@ -51,6 +51,7 @@ def test_gaussian_densities_are_conditional_densities(scale):
     np.testing.assert_allclose(found, by_densities, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow_variants("0.7")
 @pytest.mark.parametrize("degrees", [0.7, 4.0, 300.0])
 def test_student_t_densities_are_differences_of_joint_densities(degrees):
     y, mean, matrix = RNG.normal(size=N), RNG.normal(size=N), covariances()
@@ -69,6 +70,7 @@ def test_a_student_t_with_many_degrees_of_freedom_is_gaussian():
     np.testing.assert_allclose(student_t(y, 1e7, mean, matrix), gaussian(y, mean, matrix), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_batches_are_loops():
     y, mean, matrices = RNG.normal(size=N), RNG.normal(size=(4, 1, N)), covariances(3)
     degrees = np.array([1.0, 2.0, 3.0])
@@ -81,6 +83,7 @@ def test_batches_are_loops():
             np.testing.assert_allclose(heavy[i, j], expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_matrix_serves_many_means_and_programs_can_be_compiled():
     y, means, matrix = RNG.normal(size=N), RNG.normal(size=(5, N)), covariances()
     found = pointwise.gaussian(y, means, matrix)
@@ -88,6 +91,7 @@ def test_one_matrix_serves_many_means_and_programs_can_be_compiled():
     np.testing.assert_allclose(gaussian(y, means, matrix), found, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_bad_arguments_are_named():
     y, matrix = np.zeros(N), covariances()
     with pytest.raises(ValueError, match=r"`covariance` must have shape \(\*batch, n, n\)"):

@@ -38,6 +38,7 @@ def test_every_check_has_a_planted_violation():
     assert set(PLANTED) == set(CHECKS)
 
 
+@pytest.mark.slow_variants("imports_no_jax_before_it_runs")
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_violations_are_caught(name):
     with pytest.raises(AssertionError):

@@ -126,6 +126,7 @@ def example(converter, model):
     return converter, model, X, mean, covariance if model.has_covariance else None
 
 
+@pytest.mark.slow
 def test_an_honest_converter_passes():
     for parts in Honest.examples(jax.random.key(0)):
         check_converter(*parts)

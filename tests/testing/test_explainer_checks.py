@@ -159,10 +159,12 @@ def test_every_check_has_a_planted_violation():
     assert set(PLANTED) == set(CHECKS)
 
 
+@pytest.mark.slow
 def test_honest_explainer_passes():
     check_explainer(Honest(), PREDICTOR, X)
 
 
+@pytest.mark.slow
 def test_groups_must_hold_every_feature():
     check_explainer(Grouped(), PREDICTOR, X)
     with pytest.raises(AssertionError, match="the values have sizes .*'feature': 1.*'feature': 2"):

@@ -276,6 +276,7 @@ def test_honest_kernels_pass(honest):
     "product_terms_sum_to_the_kernel",
     "restriction_keeps_the_chosen_factors",
     "survives_the_round_trip_through_a_spec",
+    "gradients_are_finite_differences",
 )
 @pytest.mark.parametrize("name", CHECKS)
 def test_planted_violation_is_caught(name, register):
@@ -286,6 +287,7 @@ def test_planted_violation_is_caught(name, register):
         CHECKS[name](broken(), X)
 
 
+@pytest.mark.slow
 def test_failures_are_reported_together_with_their_laws():
     with pytest.raises(AssertionError) as failure:
         check_kernel(Lopsided(), X)

@@ -128,6 +128,7 @@ def test_every_check_has_a_planted_violation():
     assert set(PLANTED) == set(CHECKS)
 
 
+@pytest.mark.slow
 def test_honest_value_function_passes():
     check_value_function(Honest(), FUNCTION, X)
 
@@ -138,6 +139,7 @@ def test_the_axioms_of_many_features_are_left_out():
         CHECKS[name](OtherFactors(), function, np.zeros((1, 11)))
 
 
+@pytest.mark.slow
 def test_right_factors_pass():
     check_value_function(OtherFactors(wrong=(1.0, 1.0)), FUNCTION, X)
 

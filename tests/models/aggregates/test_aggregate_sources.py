@@ -105,6 +105,7 @@ def test_a_second_source_adds_what_it_knows(joint, both, tolerance):
     assert (both["latent_variance"] < first["latent_variance"] - 1e-4).all()
 
 
+@pytest.mark.slow
 def test_sources_know_different_aggregates_of_the_same_covariate(both):
     # Each source has its own bags and kernel: the same place means another distribution of points.
     mean, covariance = both["aggregates"]["mean"], both["aggregates"]["latent_covariance"]

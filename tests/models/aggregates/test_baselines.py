@@ -82,6 +82,7 @@ def assert_same(found, expected, tolerance):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow_variants("per_point")
 @pytest.mark.parametrize("noise", ["per_point", pytest.param("per_bag", marks=pytest.mark.slow)])
 def test_bagg_gp_is_dense_conditioning(noise, bags, exact, dense):
     """Per point, the noise of a bag's mean is that of one point divided by the bag's size; rounding only differs."""
@@ -150,6 +151,7 @@ def test_vbagg_bounds_the_evidence_from_below(bags, targets, x_test, exact):
     assert exact("per_point")[2] - 20 < bound < exact("per_point")[2] - 1e-6
 
 
+@pytest.mark.slow_variants("False")
 @pytest.mark.parametrize("variational", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_centroid_gp_is_regression_on_centroids(variational, bags, targets, x_test, dense):
     """So is the variational one with all centroids for inducing points, but for their nugget."""

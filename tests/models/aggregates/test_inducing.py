@@ -64,6 +64,7 @@ def _noise(vectors, suffix):
 
 
 class TestBounds:
+    @pytest.mark.slow_variants("", "_hr")
     @pytest.mark.parametrize("suffix", ["", "_hr"])
     def test_optimum_and_bounds_are_the_reference_ones(self, vectors, matrices, suffix):
         weights, gram, sections, bag_gram = matrices

@@ -59,6 +59,7 @@ def test_differences_are_white_at_0():
     np.testing.assert_allclose(mesh(ax).get_cmap()(0.5), 1.0, atol=0.01)
 
 
+@pytest.mark.slow
 def test_truth_and_mean_share_their_colors():
     axes = plots.maps(PREDICTION, TRUTH.T)
     width = "width of the 90% interval of the field"

@@ -22,7 +22,7 @@ PLACES, TARGETS = RNG.uniform(-1.0, 1.0, size=(9, 2)), RNG.normal(size=9)
 LAMBDA = 0.02
 
 
-@pytest.mark.slow_variants("exact")
+@pytest.mark.slow_variants("exact", "shrinkage")
 @pytest.mark.parametrize("estimator", ["exact", "shrinkage"])
 def test_operator_errors_are_prior_variances_of_what_other_bags_do_not_predict(estimator):
     found = eqx.filter_jit(operator_errors)(RBF(0.6, 1.3), RBF(0.5), BAGS, LAMBDA, estimator=estimator)
@@ -119,6 +119,7 @@ def test_the_shares_come_with_advice(shares, said):
     assert said in MediationCheck(*shares).advice
 
 
+@pytest.mark.slow_variants("arguments6-`bags` must hold bags that `kernel` can tell apart")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -75,6 +75,7 @@ def posterior(tau2, estimator="exact"):
     return mean, np.block([[field["latent_covariance"], cross], [cross.T, aggregate["latent_covariance"]]])
 
 
+@pytest.mark.slow_variants("exact-0.8")
 @pytest.mark.parametrize(
     ("estimator", "tau2"), [("exact", 0.8), pytest.param("shrinkage", 2.5, marks=pytest.mark.slow)]
 )
@@ -83,6 +84,7 @@ def test_field_and_aggregates_are_conditioned_by_hand(estimator, tau2, tolerance
         np.testing.assert_allclose(found, expected, **tolerance(factor=10))
 
 
+@pytest.mark.slow
 def test_without_it_the_operator_is_taken_as_known(tolerance):
     for found, expected in zip(posterior(0.0), by_hand("exact", 0.0), strict=True):
         np.testing.assert_allclose(found, expected, **tolerance(factor=10))
@@ -113,6 +115,7 @@ def test_it_is_the_posterior_covariance_of_the_regression_on_covariates(estimato
     np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
+@pytest.mark.slow_variants("exact")
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_the_amplitude_is_the_most_likely_one_on_average(estimator):
     """By the average log-likelihood of 4000 fields on a grid of scales, and in closed form."""
@@ -130,6 +133,7 @@ def test_the_amplitude_is_the_most_likely_one_on_average(estimator):
     np.testing.assert_allclose(best, found, rtol=0.1)  # five standard errors: quadratic forms of 4000 vectors
 
 
+@pytest.mark.slow
 def test_the_amplitude_is_one_where_points_are_their_own_covariates():
     points = np.linspace(-1.0, 1.0, 6)[:, None]
     bags = kpp.Bags.of_single_points(points, points)

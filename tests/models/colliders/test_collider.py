@@ -103,6 +103,7 @@ def refit_without(i, model, peer):
 slow = pytest.mark.slow
 
 
+@pytest.mark.slow_variants("dag_HP")
 @pytest.mark.nightly_variants("P_product", "P_general", "HP_product")
 @pytest.mark.parametrize(
     "name",

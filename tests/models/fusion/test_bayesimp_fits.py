@@ -90,6 +90,7 @@ def test_contrast_is_that_of_the_joint_posterior(fit, predicted):
     np.testing.assert_allclose(found["latent_variance"], expected, rtol=1e-6)  # differences of like numbers
 
 
+@pytest.mark.slow
 def test_the_value_of_a_policy_is_the_mean_over_treatments_and_covariates(fit):
     # Without adjustment, dose and age are two treatments of one process, whose values at the rows are averaged.
     x, y, z = sample(12)

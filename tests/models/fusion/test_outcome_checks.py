@@ -37,6 +37,7 @@ def held_out_density(t, lengthscale):
     return total
 
 
+@pytest.mark.slow_variants("1.0", "3.0")
 @pytest.mark.parametrize("frequency", [1.0, 3.0])
 def test_the_lengthscale_has_the_highest_density_of_targets_left_out(frequency):
     model, t = IMP(CausalLink(RBF(1.0), RBF(2.0), 0.1), 0.02), targets(frequency)
@@ -91,6 +92,7 @@ def test_normality_is_tested_on_residuals_of_refits():
         np.testing.assert_allclose(p_value, shapiro(best).pvalue, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_two_peaks_are_not_normal():
     """The rate of rejections is in the guide; here one sample of each kind."""
     rng = np.random.default_rng(3)

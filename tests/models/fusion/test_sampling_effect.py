@@ -86,6 +86,7 @@ def small():
     return confounded(rng, 12), places, np.sin(places[:, 0]) + 0.1 * rng.normal(size=9)
 
 
+@pytest.mark.slow_variants("none")
 @pytest.mark.nightly_variants("backdoor")
 @pytest.mark.parametrize(
     "adjustment", ["none", *(pytest.param(name, marks=pytest.mark.slow) for name in ADJUSTMENTS[1:])]
@@ -111,6 +112,7 @@ def test_the_covariance_is_positive_semi_definite_with_the_variance_on_its_diago
     assert np.linalg.eigvalsh(covariance).min() > -1e-10
 
 
+@pytest.mark.slow_variants("given")
 @pytest.mark.parametrize(
     "amplitude", [pytest.param(SCALE, id="given"), pytest.param(None, id="fitted", marks=pytest.mark.slow)]
 )

@@ -91,6 +91,7 @@ def test_a_linear_model_with_a_hidden_cause_changes_as_its_moments_do():
     assert found.attrs["observed_change"] == pytest.approx(np.mean(changed["y"] ** 2) - np.mean(table["y"] ** 2))
 
 
+@pytest.mark.slow
 def test_labels_change_as_their_probabilities_do():
     model = StructuralModel(
         CausalDAG([("x", "y")]),

@@ -45,6 +45,7 @@ def test_joe_would_have_scored_1_90_with_twice_the_homework():
     np.testing.assert_array_equal(found["encouragement"], 0.5)
 
 
+@pytest.mark.slow_variants("hidden-normal", "hidden-student")
 @pytest.mark.parametrize("likelihood", [NOISE, StudentTLikelihood(4.0, 0.7)], ids=["normal", "student"])
 @pytest.mark.parametrize("bidirected", [[], [("m", "y"), ("x", "y")]], ids=["seen", "hidden"])
 def test_a_linear_counterfactual_moves_by_the_products_along_paths(bidirected, likelihood):
@@ -60,6 +61,7 @@ def test_a_linear_counterfactual_moves_by_the_products_along_paths(bidirected, l
     np.testing.assert_allclose(found["y"][0, 0], units["y"] + 5.5 * (to - units["x"]), rtol=1e-12)
 
 
+@pytest.mark.slow_variants("counts", "labels")
 @pytest.mark.parametrize("likelihood", [BernoulliLikelihood(), PoissonLikelihood()], ids=["labels", "counts"])
 def test_labels_and_counts_keep_their_quantile(likelihood):
     """The law of y' given y by enumeration: the intervals of quantiles of y and of y' overlap."""
@@ -119,6 +121,7 @@ def test_a_gaussian_process_moves_by_the_difference_of_one_function():
     np.testing.assert_allclose(np.cov(found.T), covariance, atol=4 * covariance.max() * (2 / len(found)) ** 0.5)
 
 
+@pytest.mark.slow
 def test_the_probabilities_of_causation_of_a_table_lie_at_their_lower_bounds():
     """Labels that grow with their latent values are never prevented by a treatment with a positive coefficient."""
     mechanisms = {"x": linear({}, BernoulliLikelihood()), "y": LinearMechanism(1.5, -0.5, BernoulliLikelihood())}

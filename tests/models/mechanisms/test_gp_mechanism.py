@@ -51,7 +51,7 @@ def density_of(model, *args, **data):
     return jax.jit(lambda args, data: log_density(model, args, data, {})[0])(args, data)
 
 
-@pytest.mark.slow_variants("kernel1-0.4", "kernel2-mean2")
+@pytest.mark.slow_variants("kernel1-0.4", "kernel2-mean2", "kernel0-0.4")
 @pytest.mark.parametrize(
     ("kernel", "mean"), [(KERNEL, 0.4), (Linear(0.5), 0.4), (KERNEL, LinearMean(jnp.array([0.5, -1.0]), 0.2))]
 )
@@ -66,6 +66,7 @@ def test_the_law_of_new_rows_is_the_posterior_of_gp_regression(kernel, mean):
     np.testing.assert_allclose(covariance, posterior.covariance + 0.05 * np.eye(4), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_density_of_a_table_is_the_evidence_of_gp_regression():
     model = model_of(GPMechanism(KERNEL, GaussianLikelihood(noise_variance=0.05), 0.4))
     regression = GPRegression(KERNEL, noise_variance=0.05, mean=0.4)
@@ -89,6 +90,7 @@ def test_labels_have_the_evidence_of_gp_classification():
     np.testing.assert_allclose(covariance, posterior.covariance, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_columns_of_a_kernel_are_selected_by_name():
     """The order of the parents is that of the graph, not that of the table."""
     reverse = CausalDAG([("z", "y"), ("x", "y")])
@@ -114,6 +116,7 @@ def test_hidden_causes_shift_the_mean_at_the_rows_seen_and_at_new_ones():
     np.testing.assert_allclose(covariance, expected_covariance, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_draws_condition_on_the_draws_of_latent_parents():
     """With noise 1e-8 a new row at a parent's drawn value repeats the value of that row."""
     graph = CausalDAG([("u", "y")], latent=["u"])
@@ -125,6 +128,7 @@ def test_draws_condition_on_the_draws_of_latent_parents():
         np.testing.assert_allclose(found["y"][0, row, 0], table["y"][place], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_all_rows_of_a_draw_have_the_same_function():
     """Two new rows with equal parents differ only by noise, of variance 2e-8 here, although the function is unknown."""
     model = model_of(GPMechanism(RBF(1.0), GaussianLikelihood(noise_variance=1e-8), 0.0))

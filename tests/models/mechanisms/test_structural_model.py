@@ -186,7 +186,7 @@ def test_hidden_common_causes_give_the_covariance_of_their_loadings():
     assert abs(float(under_do["y"].mean()) - 1.0) < 4 * ((1.44 + 0.5) / 40_000) ** 0.5
 
 
-@pytest.mark.slow_variants("counts")
+@pytest.mark.slow_variants("counts", "labels")
 @pytest.mark.parametrize(
     ("likelihood", "values", "log_prob"),
     [

@@ -99,6 +99,7 @@ def test_ridge_is_the_dense_fit_to_single_matches(compare):
     np.testing.assert_allclose(preferences_at_new(found), compare(NEW, POINTS) @ alpha, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_logistic_is_the_dense_fit_to_single_matches(compare):
     alpha = dense_logistic(compare(POINTS, POINTS), 40 * 0.003)
     found = fitted(PreferenceLogistic(BOTH, 0.003, preconditioner_rank=3), MATCHES)
@@ -119,6 +120,7 @@ def test_fits_in_contexts_are_the_dense_fits_to_single_matches():
     np.testing.assert_allclose(logistic((NEW, NEW_CONTEXTS)), expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_side_that_a_match_is_told_from_changes_nothing():
     mirrored = Matches.create(ITEMS, SECOND, FIRST, 1.0 - Y, tie=0.5)
     model = PreferenceRidge(BOTH, 0.01, preconditioner_rank=3)
@@ -222,6 +224,7 @@ def test_draws_from_the_prior_have_the_covariance_of_the_kernel():
     np.testing.assert_allclose(np.cov(draws.T), gram, atol=0.05 * gram.max())
 
 
+@pytest.mark.slow
 def test_too_many_pairs_have_no_evidence_and_no_pointwise_terms(monkeypatch):
     monkeypatch.setattr(pair_marginal, "_MAX_ENTRIES", 100)
     model, data, _ = PreferenceLogistic(BOTH, 0.01).prepare(MATCHES)
@@ -249,6 +252,7 @@ def test_the_choice_from_a_grid_is_the_smallest_held_out_loss(compare):
     assert float(found.model.regularization) == values[int(np.argmin(losses))]
 
 
+@pytest.mark.slow
 def test_what_does_not_converge_is_an_error(monkeypatch):
     short = {"preconditioner_rank": 3, "max_steps": 1}
     with pytest.raises(ConvergenceError, match="ended after 1 steps with a relative residual .* raise `max_steps`"):

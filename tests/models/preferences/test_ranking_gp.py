@@ -134,6 +134,7 @@ def test_the_probabilities_of_all_orders_sum_to_one():
     assert abs(np.exp(log_density(law_of(Rankings.create(ITEMS, orders)), UTILITIES)).sum() - 1) < 1e-13  # rounding
 
 
+@pytest.mark.slow
 def test_gradient_and_curvature_are_derivatives():
     @jax.jit
     def derivatives(law, f):
@@ -184,6 +185,7 @@ def test_choices_in_a_context_agree_with_monte_carlo(judged, dense):
     assert np.abs(found - choice_probabilities(judged, ITEMS, context=[0.0]).values[0, 0]).max() > 0.05
 
 
+@pytest.mark.slow
 def test_draws_of_utilities_in_a_context_are_ranked(judged):
     draws = sample_preferences(judged, KEY, RANKINGS, 20, context=[2.0])
     assert draws.shape == (20, 6, 6)

@@ -113,6 +113,7 @@ def test_teams_of_one_member_are_items_with_names_and_categories():
         PGP(BagMean(RBF(1.0))).fit(KEY, matches, **OPTIONS)
 
 
+@pytest.mark.slow
 def test_new_teams_are_asked_as_padded_bags(team_fit):
     teams = pad_bags(NEW)
     first, second = (PaddedBags(teams.points[rows], teams.lengths[rows]) for rows in np.array([[0, 1], [1, 2]]))

@@ -177,6 +177,7 @@ def test_predicting_checks_its_points():
         fit.predict(np.full((1, 2), np.nan))
 
 
+@pytest.mark.slow_variants("False")
 @pytest.mark.nightly_variants("True")
 @pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_single_precision_works_and_warns_once(caplog, monkeypatch, long):

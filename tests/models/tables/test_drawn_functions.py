@@ -61,6 +61,7 @@ def test_mean_and_covariance_over_the_draws_are_those_of_the_posterior(name):
     assert np.all(np.abs(np.cov(drawn.T) - covariance) < 5 * error + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_drawn_function_can_be_compiled_and_differentiated_and_keeps_values_without_noise():
     function = sample_function(
         jax.random.key(0), posterior_of(RBF(np.array([0.7, 1.2]), variance=1.5), noise=0.0), num_frequencies=200

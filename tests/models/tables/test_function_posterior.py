@@ -63,6 +63,7 @@ def test_at_the_mean_of_the_hyperparameters(fit):
     np.testing.assert_allclose(posterior.covariance(X_TEST, X_TEST), expected["latent_covariance"], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_laplace_posterior_is_that_of_noisy_pseudo_targets(classification_data):
     """Dense, with W from the mode: k - k_x (K + W^-1)^-1 k_x (Rasmussen and Williams 2006, equation 3.24)."""
     x, y = classification_data

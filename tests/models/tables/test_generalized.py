@@ -63,6 +63,7 @@ def arguments(exposure):
     return {} if exposure is None else {"exposure": exposure}
 
 
+@pytest.mark.slow
 def test_mode_is_the_poisson_regression_of_scikit_learn():
     # The mode under a linear kernel of variance t: the penalty is w^2 / (2 t), scikit-learn's alpha n w^2 / 2.
     x = np.column_stack([X, np.ones(30)])
@@ -139,7 +140,7 @@ def test_gaussian_noise_gives_the_exact_regression():
 
 
 @pytest.mark.nightly_variants("negative binomial", "binomial", "gaussian", "bernoulli", "student_t")
-@pytest.mark.slow_variants("negative binomial", "binomial", "gaussian", "bernoulli", "student_t")
+@pytest.mark.slow_variants("negative binomial", "binomial", "gaussian", "bernoulli", "student_t", "ordinal", "poisson")
 @pytest.mark.parametrize("name", LAWS)
 def test_bound_is_the_expected_log_density(name):
     law, y, exposure = LAWS[name]

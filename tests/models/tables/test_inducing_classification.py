@@ -45,7 +45,7 @@ def law_given(white, x):
     return MEAN + features.T @ white, VARIANCE - np.sum(features**2, axis=0)
 
 
-@pytest.mark.slow_variants("probit")
+@pytest.mark.slow_variants("probit", "logit")
 @pytest.mark.parametrize("link", LINKS)
 def test_bound_is_the_expected_log_probability(link):
     white = RNG.normal(size=7)
@@ -103,6 +103,7 @@ def test_with_all_rows_as_inducing_points_it_is_the_sampled_model():
     np.testing.assert_allclose(*laws, atol=1e-4)  # a variance of 1e-10 moves a value by about its root
 
 
+@pytest.mark.slow
 def test_labels_of_the_bound_are_drawn_with_their_chances():
     law = LatentObservations(BernoulliLikelihood(), jnp.asarray([0.5, -1.0]), jnp.asarray([2.0, 0.5]))
     draws, of_ones = jax.jit(lambda law: (law.sample(jax.random.key(0), (40000,)), law.log_prob(jnp.ones(2))))(law)

@@ -29,6 +29,7 @@ def block_entries(request, monkeypatch):
     monkeypatch.setattr(landmark_machines, "_BLOCK_ENTRIES", request.param)
 
 
+@pytest.mark.slow_variants("16777216")
 @pytest.mark.usefixtures("block_entries")
 def test_ridge_is_ridge_regression_on_the_features():
     ours = LandmarkRidge(KERNEL, 1e-3, **WHOLE).fit(KEY, X, Y)
@@ -38,6 +39,7 @@ def test_ridge_is_ridge_regression_on_the_features():
     np.testing.assert_allclose(ours.noise_variance, np.mean((Y - theirs.predict(FEATURES)) ** 2), rtol=1e-8)
 
 
+@pytest.mark.slow_variants("1280", "16777216")
 @pytest.mark.usefixtures("block_entries")
 def test_logistic_is_logistic_regression_on_the_features():
     ours = LandmarkLogistic(KERNEL, 1e-2, **WHOLE).fit(KEY, X, LABELS)
@@ -59,6 +61,7 @@ def test_the_evidence_is_that_of_the_process_with_the_features():
     assert found.regularization == min(found.scores, key=found.scores.get)
 
 
+@pytest.mark.slow_variants("LandmarkLogistic-kmeans")
 @pytest.mark.parametrize("method", ["random", "kmeans"])
 @pytest.mark.parametrize("kind", [LandmarkRidge, LandmarkLogistic])
 def test_the_choice_is_the_best_on_rows_that_do_not_enter_the_fit(kind, method):
@@ -101,6 +104,7 @@ def test_every_kind_of_table_gives_the_same_function(source, tmp_path, monkeypat
     assert found.feature_names == (("a", "b") if source in ("parquet", "dask_frame") else ("x0", "x1"))
 
 
+@pytest.mark.slow
 def test_the_function_is_explained_exactly_with_names():
     pd = pytest.importorskip("pandas")
     fit = LandmarkRidge(KERNEL, 1e-3, **WHOLE).fit(KEY, X, Y)
@@ -114,7 +118,7 @@ GRID = {"kernel.lengthscale": np.array([[0.3, 0.3], [1.2, 0.9]]), "kernel.varian
 
 
 @pytest.mark.nightly_variants("LandmarkLogistic-None")
-@pytest.mark.slow_variants("LandmarkLogistic-None")
+@pytest.mark.slow_variants("LandmarkLogistic-None", "LandmarkRidge-held_out")
 @pytest.mark.parametrize(
     ("kind", "criterion"), [(LandmarkRidge, "held_out"), (LandmarkRidge, "evidence"), (LandmarkLogistic, None)]
 )
@@ -134,6 +138,7 @@ def test_a_choice_of_the_kernel_is_the_best_of_separate_fits(kind, criterion):
     assert found.model.regularization == (1e-1, 1e-3)  # it is not in the grid, so the fit chooses it
 
 
+@pytest.mark.slow
 def test_a_choice_can_include_the_regularization_and_use_some_rows(tmp_path):
     machine = LandmarkRidge(KERNEL, 1.0, landmarks=20, num_held_out=100, progress=False)
     grid = {"kernel.lengthscale": [0.05, 1.0], "regularization": [1e-5, 1e-3, 1e1]}
@@ -149,6 +154,7 @@ def test_a_choice_can_include_the_regularization_and_use_some_rows(tmp_path):
     assert alone.scores.dims == ("regularization",)
 
 
+@pytest.mark.slow
 def test_entries_that_fail_have_an_infinite_score():
     """With a lengthscale of 100 all kernel values are near 1: nearly all that distinguishes them is rounded away."""
     machine = LandmarkRidge(KERNEL, 1e-9, 20, num_held_out=100, precision="float32", progress=False)
@@ -272,6 +278,7 @@ def test_bad_fields_are_named(make, message):
         make()
 
 
+@pytest.mark.slow
 def test_landmarks_by_k_means_have_the_categories_of_rows():
     codes = np.random.default_rng(5).integers(0, 6, size=N).astype(float)
     table = np.column_stack([X, codes])

@@ -115,6 +115,7 @@ def test_outputs_are_those_of_exact_regression():
     np.testing.assert_allclose(found.T.ravel(), expected, rtol=1e-5, atol=1e-6)  # the nugget of 1e-10
 
 
+@pytest.mark.slow
 def test_bound_of_a_minibatch_is_that_of_all_rows_in_the_mean():
     points = {"latent": "inducing", "inducing_points": POINTS}
     whole, data, _ = MultiLatentGP(KERNEL, HeteroscedasticLikelihood(), **points).prepare(X, np.sin(X[:, 0]))

@@ -64,6 +64,7 @@ def test_predictions_are_those_of_a_joint_gaussian(fit):
     np.testing.assert_allclose(fit.function_posterior().covariance(NEW, NEW).squeeze(), covariance, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_laws_of_functionals_are_those_of_a_joint_gaussian(fit):
     """Derivatives, and Shapley values by product kernels, whose factors have derivatives."""
     law = oracle()[0]
@@ -218,6 +219,7 @@ def test_bad_observations_are_refused(case):
         GPRegression(KERNEL, NOISE, observed=make()).prepare(X, Y)
 
 
+@pytest.mark.slow
 def test_models_that_cannot_observe_functionals_refuse():
     with pytest.raises(ValueError, match="`observed` needs latent='exact', got latent='inducing'"):
         GPRegression(KERNEL, NOISE, latent="inducing", num_inducing=3, observed=OBSERVED)

@@ -48,6 +48,7 @@ def dense(kernel, keep=slice(None), part=None):
     return mean, np.asarray(part.gram(points)) - cross @ np.linalg.solve(covariance, cross.T)
 
 
+@pytest.mark.slow
 def test_evidence_predictions_and_leave_one_out_are_those_of_the_dense_matrix():
     evidence, moments, left_out = compute(
         lambda model, data, posterior, x: (
@@ -127,6 +128,7 @@ def test_bad_input_is_refused(name):
         GPRegression(kernel, 0.1, latent="quasiseparable").prepare(x, Y)
 
 
+@pytest.mark.slow
 def test_observations_need_noise_and_components_a_sum():
     with pytest.raises(ValueError, match="`noise_variance` must be positive"):
         GPRegression(Matern32(), 0.0, latent="quasiseparable")

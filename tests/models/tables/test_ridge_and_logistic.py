@@ -59,6 +59,7 @@ def test_logistic_is_at_its_optimum(logistic, classification_data):
     np.testing.assert_allclose(20 * REGULARIZATION * alpha, y - chance, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_linear_logistic_is_scikit_learns(classification_data):
     x, y = classification_data
     # Its objective is C * sum(log loss) + |w|^2 / 2.
@@ -95,6 +96,7 @@ def test_a_fit_in_closed_form_is_one_chain_of_one_draw(name, request):
     assert np.isfinite(fit.idata["posterior_predictive"]["y"]).all()
 
 
+@pytest.mark.slow
 def test_grid_choice_returns_the_best_and_the_curve(regression_data, caplog):
     x, y = regression_data
     grid = {"regularization": [1e-3, 1e-2, 1e-1], "kernel.lengthscale": [0.5, 1.2]}

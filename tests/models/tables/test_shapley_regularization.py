@@ -44,7 +44,7 @@ def shapley_of_fit(fit: kpp.Fit, game: object) -> np.ndarray:
     return np.asarray(shapley_values(game, fit.function().unfold(), X))[0, 0, :, FEATURE]
 
 
-@pytest.mark.slow_variants("int")
+@pytest.mark.slow_variants("int", "obs")
 @games
 def test_sections_equal_the_reference(name: str):
     sections = jax.jit(lambda x: feature_sections(GAMES[name], KERNEL, x, x, FEATURE))(X)

@@ -60,6 +60,7 @@ def test_evidence_is_that_of_scikit_learn(peer):
     np.testing.assert_allclose(found, peer.log_marginal_likelihood_value_, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_leave_one_out_is_refitting(with_variances):
     expected = []
     for i in range(25):
@@ -133,6 +134,7 @@ def test_a_mean_function_leaves_no_function_of_the_rkhs(with_variances):
         with_variances.function()
 
 
+@pytest.mark.slow
 def test_a_fit_with_variances_and_a_mean_is_saved(with_variances, tmp_path):
     with_variances.save(tmp_path / "fit.nc")
     loaded = kpp.Fit.load(tmp_path / "fit.nc")

@@ -36,7 +36,7 @@ def posterior(kernel):
     return GPPosterior(RKHSFunction(kernel, POINTS, np.sin(np.arange(5)), 0.4), root)
 
 
-@pytest.mark.slow_variants("sum of products-1", "parts-0", "no product-1")
+@pytest.mark.slow_variants("sum of products-1", "parts-0", "no product-1", "parts-1", "no product-0", "product-0")
 @pytest.mark.parametrize(
     ("name", "column"),
     [("product", 0), ("parts", 1), ("no product", 0), ("sum of products", 1), ("parts", 0), ("no product", 1)],
@@ -52,6 +52,7 @@ def test_means_and_covariances_are_those_of_weighted_sums(name, column):
         np.testing.assert_allclose(found, loads @ covariance @ loads.T, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_category_as_the_treatment():
     kernel = RBF(jnp.ones(2)).on([0, 2]) * Categorical(0.3).on([1])
     codes = np.where(np.arange(3) == 1, RNG.integers(0, 3, (7, 1)), ROWS).astype(float)

@@ -47,6 +47,7 @@ def fit():
     return model.fit(KEY, TABLE[["t", "z"]], TABLE["y"], inference=kpp.MAP(progress=False), num_prior_samples=0)
 
 
+@pytest.mark.slow
 def test_the_effect_is_the_average_of_the_posterior_over_the_rows(fit):
     """Without a bootstrap: mean and variance in closed form; 20,000 draws have standard errors of 0.7 % of the sd."""
     effect = causal_effect(KEY, fit, GRAPH, **NAMES, bootstrap=False, num_draws=NUM_DRAWS)
@@ -65,6 +66,7 @@ def test_the_effect_is_the_average_of_the_posterior_over_the_rows(fit):
     assert "an interval is too narrow" in repr(effect)
 
 
+@pytest.mark.slow
 def test_the_bootstrap_adds_the_uncertainty_of_the_covariates(fit):
     """The variance of a Dirichlet average of g(z) is Var(g) / (n + 1)."""
     effect = causal_effect(KEY, fit, GRAPH, **NAMES, num_draws=NUM_DRAWS)
@@ -75,6 +77,7 @@ def test_the_bootstrap_adds_the_uncertainty_of_the_covariates(fit):
     assert effect.dataset.attrs["uncertainty"].endswith("the effect is that in the population")
 
 
+@pytest.mark.slow
 def test_subgroups_average_over_their_own_rows(fit):
     high = TABLE["z"].to_numpy() > 0
     options = {**NAMES, "bootstrap": False, "num_draws": NUM_DRAWS}
@@ -85,6 +88,7 @@ def test_subgroups_average_over_their_own_rows(fit):
     assert float(high.mean() * of_high + (~high).mean() * of_low) == pytest.approx(float(every), abs=0.03)
 
 
+@pytest.mark.slow_variants("treated-1.0")
 @pytest.mark.parametrize(("name", "level"), [("treated", 1.0), ("untreated", 0.0)])
 def test_the_effect_on_the_treated_and_on_the_untreated(fit, name, level):
     """Against the average of the posterior mean over these rows: a standard error of 0.7 % of the sd."""
@@ -147,6 +151,7 @@ def test_a_category_as_the_treatment():
         found.with_hidden_confounder(KEY, share_of_treatment=dist.Beta(1, 9), share_of_outcome=dist.Beta(1, 9))
 
 
+@pytest.mark.slow
 def test_a_hidden_confounder_shifts_by_the_bound(fit):
     effect = causal_effect(KEY, fit, GRAPH, **NAMES, num_draws=NUM_DRAWS)
     shares = {"share_of_treatment": dist.Delta(0.2), "share_of_outcome": dist.Delta(0.1)}
@@ -226,11 +231,13 @@ def test_effective_rows_of_a_number_fall_towards_its_tails():
     assert found[2] < 3
 
 
+@pytest.mark.slow
 def test_little_overlap_is_told(fit):
     with pytest.warns(UserWarning, match=r"treatments \[5.0\] rests on fewer than 10 effective rows"):
         causal_effect(KEY, fit, GRAPH, **NAMES, at=[0.0, 5.0])
 
 
+@pytest.mark.slow_variants("edges0")
 @pytest.mark.parametrize("edges", [[("y", "t")], [("z", "t"), ("z", "y")], [("t", "z"), ("y", "z")]])
 def test_a_treatment_without_a_path_to_the_outcome_has_a_flat_curve(edges):
     """The mean outcome, with the standard error of a Bayesian bootstrap: sd / sqrt(n + 1)."""
@@ -303,6 +310,7 @@ def test_invalid_questions_to_a_fit_are_refused_by_name(name, fit):
         refused(data=fit, **changes)
 
 
+@pytest.mark.slow
 def test_a_fit_cannot_be_refuted(fit):
     with pytest.raises(TypeError, match="needs an effect of a table"):
         causal_effect(KEY, fit, GRAPH, **NAMES).refute(KEY, "placebo")

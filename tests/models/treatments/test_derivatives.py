@@ -44,6 +44,7 @@ def moved(rows, column, step):
     return np.where(np.arange(rows.shape[1]) == column, rows + step, rows)
 
 
+@pytest.mark.slow_variants("no product", "product")
 @pytest.mark.parametrize("name", KERNELS)
 def test_moments_are_those_of_central_differences(name):
     """A step of 1e-4 has a relative error of 1e-8 times the derivatives of order three, and rounding adds 1e-8."""
@@ -88,6 +89,7 @@ def test_draws_of_a_probability_are_those_of_joint_differences():
     assert float(draws.std()) == pytest.approx(known.std(), rel=0.06)
 
 
+@pytest.mark.slow_variants("kernel1")
 @pytest.mark.parametrize("kernel", [Matern12(1.0), RBF(1.0) + 0.1 * Matern12(1.0)])
 def test_a_kernel_with_a_kink_is_refused(kernel):
     with pytest.raises(ValueError, match="a derivative needs a kernel whose functions have derivatives"):

@@ -50,6 +50,7 @@ def test_the_correction_is_the_weighted_mean_of_leave_one_out_residuals(fit):
     assert "doubly robust" in robust.dataset.attrs["method"]
 
 
+@pytest.mark.slow
 def test_what_it_is_not_for(fit):
     numbers = CausalDAG([("t", "z"), ("t", "y"), ("z", "y")])
     with pytest.raises(ValueError, match="`doubly_robust` needs a treatment of two values or a category"):

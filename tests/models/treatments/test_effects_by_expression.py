@@ -41,6 +41,7 @@ def effect():
     return causal_effect(KEY, TABLE, FRONT_DOOR, **NAMES, at=TREATMENTS, num_draws=60)
 
 
+@pytest.mark.slow
 def test_front_door_is_in_the_units_of_the_table_and_near_the_truth(effect):
     contrast = effect.contrast(1.0, -1.0)
     assert contrast.sizes == {"chain": 1, "draw": 60}
@@ -49,6 +50,7 @@ def test_front_door_is_in_the_units_of_the_table_and_near_the_truth(effect):
     assert list(effect.summary().columns) == ["mean", "sd", "5 %", "95 %", "effective_rows"]
 
 
+@pytest.mark.slow
 def test_the_draws_are_those_of_the_embedding(effect):
     embedding = EstimandEmbedding.from_graph(FRONT_DOOR, TABLE, "x", "y")
     scaled = (TABLE["y"] - TABLE["y"].mean()) / TABLE["y"].std(ddof=0)

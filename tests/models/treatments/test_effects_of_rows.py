@@ -56,6 +56,7 @@ def contrast_law(z):
     return cross @ np.linalg.solve(gram, TABLE["y"]), prior - cross @ np.linalg.solve(gram, cross.T)
 
 
+@pytest.mark.slow
 def test_effects_of_rows_have_the_joint_law_of_the_posterior(effect):
     """2000 draws: means have standard errors of 2.2 % of the largest sd, and covariances of 3.2 % of its square."""
     mean, covariance = contrast_law(Z[OLDER])
@@ -114,6 +115,7 @@ def test_the_contrast_as_a_function_is_that_of_the_rows(is_label):
     assert explained.values["feature"].values.tolist() == ["z", "town"]
 
 
+@pytest.mark.slow
 def test_what_is_no_function_of_covariates_is_refused(effect):
     with pytest.raises(ValueError, match="`value` must be a treatment of the curve, got 7.0"):
         effect.contrast_function(KEY, 7.0, 0.0)
@@ -124,6 +126,7 @@ def test_what_is_no_function_of_covariates_is_refused(effect):
         effect.with_hidden_confounder(KEY, **shares).explain(KEY, 1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_shifts_and_units_of_the_outcome_hold_for_rows_too(effect):
     rows = effect.dataset["effect_of_rows"]
     np.testing.assert_allclose(effect.rescaled(3.0, 2.0).dataset["effect_of_rows"], 2 * rows + 3)
@@ -163,6 +166,7 @@ def test_rank_weighted_effects_are_those_of_their_definition(scores):
         np.testing.assert_allclose(found["toc"].to_numpy()[place], at_ends, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_by_the_bayesian_bootstrap():
     """For groups with the effects 1 and 0, TOC(q) is min(p / q, 1) - p, where p ~ Beta(20, 20) is the first's share."""
     groups = np.tile([1.0, 0.0], 20)

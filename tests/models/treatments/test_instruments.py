@@ -30,6 +30,7 @@ def two_stage_least_squares(x, y, z):
     return slopes, np.mean((y - x @ slopes) ** 2) * np.linalg.inv(fitted.T @ fitted)
 
 
+@pytest.mark.slow
 def test_with_linear_kernels_it_is_two_stage_least_squares():
     inputs, sources = np.column_stack([X, C]), np.column_stack([Z, C])
     linear = Linear(1.0) + 1.0
@@ -65,6 +66,7 @@ def smoothing(gram, ridge):
     return gram @ np.linalg.inv(gram + ridge * np.eye(N))
 
 
+@pytest.mark.slow
 def test_it_is_the_closed_form(tolerance):
     inputs = np.column_stack([X, C])
     gram, source = matrix(inputs, inputs), source_matrix(np.column_stack([Z, C]))
@@ -106,6 +108,7 @@ def error_and_prior_variance(gram, s, y, value):
     return error, np.mean(np.diag(gram)) * noise_variance / (N * value)
 
 
+@pytest.mark.slow_variants("the best of all", "the best of those with a credible prior variance")
 @pytest.mark.parametrize(
     ("x", "y", "z", "bounded"),
     [(X, Y, Z, False), (*padded(*price_and_demand(1, N)), True)],
@@ -129,6 +132,7 @@ def test_the_regularizations_have_the_lowest_errors(x, y, z, bounded):
     np.testing.assert_allclose(found.regularization, best, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_without_a_credible_prior_variance_the_regularization_is_the_largest():
     # Even a regularization of 1 gives f a prior variance of 1e6 / 40 times the variance of U.
     found = instrumental_regression(X, Y, Z, kernel=RBF(2.0, 1e6) + 1.0, instrument_kernel=KERNELS["instrument_kernel"])

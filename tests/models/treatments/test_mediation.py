@@ -140,6 +140,7 @@ def test_linear_effects_are_products_of_coefficients(few_draws):
     np.testing.assert_allclose(edges, np.broadcast_to([through_a, through_b, 0.5], edges.shape), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_effects_on_labels_are_those_of_the_mediation_formula(few_draws):
     """By enumeration of the label of the mediator; its quantiles are spread evenly over the rows."""
     question = read(CausalDAG([("t", "m"), ("t", "y"), ("m", "y")]), ["m"])

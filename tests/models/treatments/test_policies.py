@@ -195,6 +195,7 @@ def test_a_policy_of_a_treatment_without_effect_changes_nothing():
     np.testing.assert_array_equal(both.contrast(*settings), 0.0)
 
 
+@pytest.mark.slow
 def test_a_policy_that_leaves_the_data_warns(fit):
     policies = {**HALF, "by chance": dist.Normal(0.0, 0.5), "at nine": 9.0}  # as many treatments as above
     with pytest.warns(UserWarning) as caught:

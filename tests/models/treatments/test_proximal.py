@@ -22,6 +22,7 @@ QUESTION = {"treatment": "x", "outcome": "y", "treatment_proxies": "z", "outcome
 AT = np.array([0.0, 1.0])
 
 
+@pytest.mark.slow
 def test_with_linear_kernels_it_is_two_stage_least_squares():
     linear = {"kernel": Linear(1.0) + 1.0, "instrument_kernel": Linear(1.0) + 1.0}
     found = proximal_regression(FRAME, **QUESTION, **linear, regularization=1e-8, instrument_regularization=1e-9)
@@ -36,6 +37,7 @@ def test_with_linear_kernels_it_is_two_stage_least_squares():
     np.testing.assert_allclose(effect.covariance, rows @ covariance @ rows.T, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_is_the_closed_form(tolerance):
     kernels = {"kernel": RBF(2.0) + 1.0, "instrument_kernel": RBF(1.5) + 1.0}
     found = proximal_regression(FRAME, **QUESTION, **kernels, regularization=0.01, instrument_regularization=0.02)
@@ -50,6 +52,7 @@ def test_it_is_the_closed_form(tolerance):
     assert found.covariates.shape == (N, 2)
 
 
+@pytest.mark.slow
 def test_labels_have_the_effect_of_the_matrix_formula():
     """Miao, Geng and Tchetgen Tchetgen (2018), equation 4: P(w) P(W | Z, x)^-1 E[Y | Z, x], of frequencies."""
     rng = np.random.default_rng(2)

@@ -40,7 +40,7 @@ def posterior(kernel, points):
     return GPPosterior(RKHSFunction(kernel, points, np.sin(np.arange(len(points))), 0.4), root)
 
 
-@pytest.mark.slow_variants("product-rows", "sum of products-others")
+@pytest.mark.slow_variants("product-rows", "sum of products-others", "no product-others")
 @pytest.mark.parametrize(
     ("name", "points"), [("product", "rows"), ("sum of products", "others"), ("no product", "others")]
 )

@@ -67,6 +67,7 @@ def test_weights_are_the_areas_of_intersections_times_the_layer(weights):
     assert list(cells.points) == ["x", "y", "height", *(["people"] if weights is None else []), "weight"]
 
 
+@pytest.mark.slow
 def test_the_posterior_is_area_to_point_kriging(fitted):
     cells, fit = fitted
     found = fit.predict(cells.points, covariance=True)
@@ -76,6 +77,7 @@ def test_the_posterior_is_area_to_point_kriging(fitted):
     np.testing.assert_allclose(found["latent_covariance"].values[0, 0], covariance, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_draws_keep_averages_and_have_the_moments_of_kriging_without_noise(fitted):
     cells, fit = fitted
     free = cells.draws(jax.random.key(1), fit, 400)

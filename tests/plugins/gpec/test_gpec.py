@@ -206,6 +206,7 @@ def three_classes(x):
     return np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_three_classes_have_three_boundaries(background):
     explanation = Explanation.create(np.ones((30, 2, 3)), 0.0, three_classes(background), background)
     gpec = GPEC("kernel-shap", background, boundary=SAMPLER, noise=0.01, **GIVEN)
@@ -262,6 +263,7 @@ def test_adding_explanations_is_fitting_to_all(fitted, background):
     assert added.x.shape == (34, 2)
 
 
+@pytest.mark.slow
 def test_assessing_keeps_the_explainers_own_values(fitted):
     x = np.random.default_rng(4).normal(size=(3, 2))
     own = explain_squares(x, error=0.2)
@@ -273,6 +275,7 @@ def test_assessing_keeps_the_explainers_own_values(fitted):
     np.testing.assert_array_equal(*same)
 
 
+@pytest.mark.slow
 def test_explanations_of_something_else_are_refused(fitted, background):
     other = Explanation.create(background, 0.0, background.sum(axis=1), background, feature_names=["a", "b"])
     with pytest.raises(ValueError, match="`explanation` must have the features"):
@@ -287,7 +290,7 @@ def test_explanations_of_something_else_are_refused(fitted, background):
 
 
 @pytest.mark.nightly_variants("thinned")
-@pytest.mark.slow_variants("one output")
+@pytest.mark.slow_variants("one output", "several outputs")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -369,6 +372,7 @@ def test_text_and_groups_of_columns():
     assert len(fitted.add(found, x[:3]).x) == 33
 
 
+@pytest.mark.slow
 def test_published_settings(background, explanation):
     gpec = GPEC.published("kernel-shap", background, boundary=SAMPLER)
     fitted = gpec.fit(probability, explanation=explanation, rng_key=KEY)

@@ -36,6 +36,7 @@ def by_hand(x1, x2, points, similarity, concentration, normalized):
     return values / np.sqrt(np.outer(*own))
 
 
+@pytest.mark.slow
 def test_vectors(vectors):
     kernel = WeightedExponentialGeodesic(
         vectors["in_DB"], vectors["in_geodesic"], vectors["in_lam"], vectors["in_rho"], normalized=False
@@ -45,7 +46,7 @@ def test_vectors(vectors):
         np.testing.assert_allclose(GRAM(one, vectors["in_X"]), vectors["out_K"], rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.slow_variants("False")
+@pytest.mark.slow_variants("False", "True")
 @pytest.mark.parametrize("normalized", [False, True])
 def test_it_is_the_sum_over_pairs_of_samples(normalized, boundaries):
     points, distances = boundaries["circle"]
@@ -139,6 +140,7 @@ def test_thinning_is_off_by_no_more_than_the_distances_to_landmarks(boundaries):
     assert full.thin(40) is full
 
 
+@pytest.mark.slow
 def test_samples_that_coincide_are_joined_exactly(boundaries):
     points, distances = boundaries["duplicates"]
     full = WeightedExponentialGeodesic(points, distances, 0.4, 3.0)

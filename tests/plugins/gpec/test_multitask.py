@@ -62,6 +62,7 @@ def test_the_law_is_that_of_the_dense_kronecker_solve(data):
     assert float(process.log_evidence()) == pytest.approx(evidence - 18 * np.log(2 * np.pi), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_without_noise_features_say_nothing_of_each_other(data):
     """The covariance is the one variance times B."""
     x, values, noise, new = data
@@ -84,6 +85,7 @@ def test_with_all_points_as_inducing_points_the_process_is_the_exact_one(data):
     assert float(low_rank.log_evidence()) == pytest.approx(float(exact.log_evidence()), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_with_few_inducing_points_the_law_is_that_of_the_dense_fitc_prior(data):
     """The prior of the explanations written out, points outside and features inside."""
     x, values, noise, new = data

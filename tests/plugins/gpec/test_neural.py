@@ -65,6 +65,7 @@ def test_it_passes_the_costly_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 def test_scikit_learn_takes_it_as_a_classifier(moons):
     """Folds of a classifier hold all classes in the same shares; points of another width are refused."""
     x, y = moons

@@ -27,7 +27,7 @@ def process(data):
     return ExplanationProcess.condition(RBF(0.9), x, values, noise, variance)
 
 
-@pytest.mark.slow_variants("False-True")
+@pytest.mark.slow_variants("False-True", "True-False")
 @pytest.mark.parametrize(
     ("normalized", "precomputed"),
     [
@@ -161,6 +161,7 @@ def test_a_deterministic_explainer_with_more_points_than_boundary_samples(bounda
     assert (law.variance >= 0).all() and law.variance.max() < 1e-8
 
 
+@pytest.mark.slow
 def test_points_twice_with_different_explanations_are_averaged():
     x = np.array([[0.0], [0.0], [3.0]])
     process = ExplanationProcess.condition(RBF(1.0), x, [[1.0], [2.0], [0.0]], np.full((3, 1), 1e-3), np.ones(1))

@@ -190,7 +190,7 @@ def steep_half_square():
     return steep_margin(lambda x: 0.5 * (x**2).sum(axis=1), rows(2), quantile=0.7)
 
 
-@pytest.mark.slow_variants("training", "walk")
+@pytest.mark.slow_variants("training", "walk", "both", "gradient")
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=IDS)
 def test_level_sets_and_steep_regions_of_a_regression(sampler):
     x = rows(2)

@@ -122,6 +122,7 @@ def test_more_queries_than_there_is_room_for_are_refused(fit):
         prior.given(CANDIDATES, INDEX, VALUES, NOISE)
 
 
+@pytest.mark.slow
 def test_a_fit_without_anything_to_infer_is_a_prior():
     """Its moments are those of the fit plus the discrepancy, before the queries."""
     x, y = other_data()

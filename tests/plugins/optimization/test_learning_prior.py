@@ -179,6 +179,7 @@ def valley(point):
     return (point[0] - 0.5) ** 2 + (point[1] + 0.5) ** 2
 
 
+@pytest.mark.slow
 def test_a_prior_that_is_certain_of_a_wrong_place_is_overcome():
     """With two treatments; the prior's own belief, without a discrepancy, does not reach the place in 12 queries."""
     side = np.linspace(-1.0, 1.0, 9)

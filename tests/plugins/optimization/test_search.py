@@ -30,6 +30,7 @@ def wave(point):
     return np.sin(2.0 * point[0]) + 0.1 * point[0]
 
 
+@pytest.mark.slow_variants("kernel-minimize")
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize("prior", [PRIOR, RefittedPrior(np.geomspace(0.2, 5.0, 9))], ids=["kernel", "refitted"])
 def test_the_best_of_a_wave_is_found(direction, prior):

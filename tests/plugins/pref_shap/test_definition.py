@@ -34,7 +34,7 @@ def mixed(problem, matches):
     )
 
 
-@pytest.mark.slow_variants("interventional")
+@pytest.mark.slow_variants("interventional", "observational")
 @pytest.mark.parametrize("conditional", ["observational", "interventional"])
 def test_values_are_weighted_sums_over_pairs_of_references(problem, mixed, duel, by_definition, conditional):
     regularization = {"observational": 0.05, "interventional": None}[conditional]
@@ -55,6 +55,7 @@ def test_kernels_that_are_no_products(problem, matches, duel, by_definition):
     np.testing.assert_allclose(ends, [0.0, expected[-1]], **EXACT)
 
 
+@pytest.mark.slow_variants("_MAX_CHUNK")
 @pytest.mark.parametrize("limit", [pytest.param("_MAX_TABLE", marks=pytest.mark.slow), "_MAX_CHUNK"])
 def test_a_table_of_items_and_a_sum_over_matches_agree(problem, mixed, duel, monkeypatch, limit):
     game = PreferentialItems(problem["in_X"], 0.05)

@@ -22,7 +22,7 @@ def test_everything_is_registered():
     assert registry.get("value_functions", "preferential-context") is PreferentialContext
 
 
-@pytest.mark.slow_variants("duel-{'conditional': 'interventional'}", "duel-{}")
+@pytest.mark.slow_variants("duel-{'conditional': 'interventional'}", "duel-{}", "duel-{'end_points': 'raw'}")
 @pytest.mark.parametrize("options", [{}, {"end_points": "raw"}, {"conditional": "interventional"}], ids=str)
 @pytest.mark.parametrize("which", ["duel", pytest.param("matches", marks=pytest.mark.slow)])
 def test_explanations_change_their_sign_with_the_items(problem, function, request, options, which):
@@ -53,6 +53,7 @@ def test_draws_are_explained_one_by_one(problem, matches, duel):
     np.testing.assert_allclose(explanation.values[0, 1], explainer.explain(one, duel).values, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_matches_are_explained_with_the_winner_first(problem, function):
     items = pd.DataFrame(problem["in_X"], columns=["size", "age", "speed"])
     matches = Matches.create(items, [0, 3, 2], [1, 2, 4], [0, 1, 1])

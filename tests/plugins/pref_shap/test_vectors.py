@@ -16,6 +16,7 @@ ITEMS = {
 }
 
 
+@pytest.mark.slow_variants("obs")
 @pytest.mark.parametrize("name", ITEMS)
 def test_values_of_items(problem, function, duel, name):
     game = PreferentialItems(problem["in_X"], problem["in_lam"], **ITEMS[name])
@@ -35,6 +36,7 @@ def test_explanations_of_items(problem, function, duel, name):
         assert float(explanation.additivity_error().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_context(problem, contextual, duel):
     game = PreferentialContext(problem["in_U"], problem["in_lam_ctx"], end_points="raw")
     x = (duel, np.stack([problem["in_u"]] * 2))

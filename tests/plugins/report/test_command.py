@@ -30,12 +30,14 @@ def test_the_report_lies_beside_the_explanation(kpp_report, saved, read_page):
     assert len(page.find("details", class_="waterfall")) == 3
 
 
+@pytest.mark.slow
 def test_output_and_title_can_be_chosen(kpp_report, saved, read_page, tmp_path):
     output = tmp_path / "report.html"
     assert kpp_report(saved, "--output", output, "--title", "<Prices>").exit_code == 0
     assert read_page(output.read_text(encoding="utf-8")).find("title")[0][1] == "<Prices>"
 
 
+@pytest.mark.slow_variants("options2")
 @pytest.mark.parametrize("options", [{}, {"covariance": True}, {"draws": True, "covariance": True}])
 def test_every_kind_of_explanation_has_a_report(kpp_report, make_explanation, tmp_path, options):
     make_explanation(2, **options).save(tmp_path / "e.nc")
@@ -52,6 +54,7 @@ def test_a_zarr_store_has_a_report(kpp_report, make_explanation, tmp_path):
     assert (tmp_path / "e.html").is_file()
 
 
+@pytest.mark.slow
 def test_an_existing_file_is_replaced_only_if_asked(kpp_report, saved):
     output = saved.with_suffix(".html")
     output.write_text("mine")
@@ -83,6 +86,7 @@ def test_a_file_that_is_no_explanation_is_refused(kpp_report, tmp_path):
     assert "holds no explanation" in result.output
 
 
+@pytest.mark.slow
 def test_bad_places_are_refused(kpp_report, saved, tmp_path):
     for arguments, said in [
         ((tmp_path / "missing.nc",), "is not a file"),

@@ -32,6 +32,7 @@ def page(text, read_page):
     return read_page(text)
 
 
+@pytest.mark.slow
 def test_the_document_says_its_language_and_fits_a_phone(page):
     assert page.find("html")[0][0]["lang"] == "en"
     assert page.find("meta", name="viewport")[0][0]["content"] == "width=device-width, initial-scale=1"
@@ -138,6 +139,7 @@ def test_text_of_the_data_is_escaped(make_explanation, read_page, outputs):
     assert page.find("h1")[0][1] == f"Explanation of {HOSTILE[2]}"
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_label_have_its_probability(make_explanation, read_page):
     """It is the mean over draws of the inverse link; draws of the hyperparameters alone would be too certain."""
     explanation = make_explanation(2, draws=True)

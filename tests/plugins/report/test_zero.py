@@ -40,6 +40,7 @@ def test_independent_draws_of_rows_give_wider_intervals():
 DRAWN = [{}, {"instances_drawn": "independently"}]
 
 
+@pytest.mark.slow_variants("options0", "options1")
 @pytest.mark.parametrize("options", [{"num_draws": 10}, {"uncertainty": "hyperparameters only"}])
 def test_too_little_uncertainty_is_said(options, read_page):
     words = read_page(render_explanation(linear(np.array([2.0, 0.0]), 0.2, **options))).find("main")[0][1]

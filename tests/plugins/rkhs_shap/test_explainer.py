@@ -19,6 +19,7 @@ def test_it_is_registered():
     assert registry.get("explainers", "rkhs-shap") is RKHSShap
 
 
+@pytest.mark.slow
 def test_explain_builds_the_game_from_options(function):
     x = pd.DataFrame(np.asarray(function.points[:3]) + 0.1, columns=["a", "b", "c", "d"])
     explanation = kpp.explain(
@@ -38,12 +39,14 @@ def test_explain_builds_the_game_from_options(function):
     assert explanation.attrs["background_size"] == 5
 
 
+@pytest.mark.slow
 def test_enumeration_records_its_coalitions(function):
     explanation = kpp.explain(function, function.points[:2], value_function="baseline", method="enumeration")
     assert explanation.attrs["coalitions"] == 16
     np.testing.assert_allclose(float(explanation.base_values), jnp.sum(function.coefficients) + 0.2, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_posterior_is_explained_draw_by_draw(function, draws, x):
     explainer = RKHSShap(Interventional(function.points[:5]))
     explanation = explainer.explain(draws, x)

@@ -50,6 +50,7 @@ def test_of_a_mean_they_are_the_integral_along_the_path(kernel):
     assert found.attrs["completeness_gap"] < 1e-5
 
 
+@pytest.mark.slow
 def test_draws_are_complete_and_have_the_law_of_the_functional():
     posterior = posterior_of(RBF(jnp.array([0.6, 1.4, 0.9])))
     found = explain(posterior, X[:1])
@@ -70,6 +71,7 @@ def test_draws_are_complete_and_have_the_law_of_the_functional():
     np.testing.assert_allclose(draws.var(axis=0), law.variance, rtol=5 * np.sqrt(2 / 200))
 
 
+@pytest.mark.slow
 def test_refuses_categories_and_kinks():
     table = pd.DataFrame({"dose": POINTS[:, 0], "place": ["sea", "land"] * 3})
     fit = GPRegression(RBF(1.0).on(["dose"]), noise_variance=0.1).fit(

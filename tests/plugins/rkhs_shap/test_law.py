@@ -201,6 +201,7 @@ def test_plots_say_when_the_draws_hold_only_the_hyperparameters(draws, toy_fit, 
         assert axis.get_xlabel().endswith("hyperparameters only")
 
 
+@pytest.mark.slow
 def test_independent_draws_of_instances_are_not_averaged(fit, monkeypatch):
     monkeypatch.setattr(law_module, "_MAX_ROWS", 5)
     monkeypatch.setattr(law_module, "_NEGLIGIBLE", -1.0)  # a projection would draw them together
@@ -211,6 +212,7 @@ def test_independent_draws_of_instances_are_not_averaged(fit, monkeypatch):
         explanation.probability_greater("x0", "x1", dim="instance")
 
 
+@pytest.mark.slow
 def test_importances_are_compared_over_all_instances_together(fit):
     explanation = explain(fit)
     values = abs(explanation.values).mean("instance")

@@ -80,6 +80,7 @@ def test_one_hot_columns_are_one_category(function, x):
     assert np.isnan(mixed.data.sel(feature="region")).all()
 
 
+@pytest.mark.slow_variants("STII")
 @pytest.mark.parametrize("index", ["STII", pytest.param("SII", marks=pytest.mark.slow)])
 def test_interactions_are_added(draws, game, x, index):
     explanation = RKHSShap(game, interactions=index, groups={"a": [0, 3]}).explain(draws, x)
@@ -252,6 +253,7 @@ PROBABILITY = [
 ]
 
 
+@pytest.mark.slow_variants("exact")
 @pytest.mark.parametrize("options", PROBABILITY)
 def test_probabilities_are_explained_draw_by_draw(draws, game, x, toy_fit, options):
     explainer = RKHSShap(game, scale="probability", interactions="SII", **options)

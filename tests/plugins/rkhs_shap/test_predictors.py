@@ -89,7 +89,7 @@ def test_contributions_add_up_to_the_prediction_of_the_model(predictor, name, ga
         np.testing.assert_allclose(explanation.mean().base_values, base, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow_variants("SVR in a pipeline")
+@pytest.mark.slow_variants("SVR in a pipeline", "GPRegression", "GaussianProcessRegressor", "sklearn KernelRidge")
 @pytest.mark.parametrize("name", NAMES)
 def test_interventional_values_are_those_of_replaced_features(predictor, name):
     model, predict = predictor(name)

@@ -18,6 +18,7 @@ COUNTS = RNG.poisson(1.0, size=(20, 6)).astype(float)
 GRAM = np.asarray(Tanimoto().gram(COUNTS))
 
 
+@pytest.mark.slow
 def test_values_are_entries_of_the_matrix():
     kernel, rows, others = Precomputed(GRAM, 1.3), np.array([[3], [0], [19]]), np.array([[5], [3]])
     np.testing.assert_array_equal(kernel(rows, others), 1.3 * GRAM[np.ix_([3, 0, 19], [5, 3])])

@@ -48,6 +48,7 @@ def test_the_density_is_the_integral_over_the_shared_scale(num_features):
         assert abs(np.log(total)) < 1e-9
 
 
+@pytest.mark.slow
 def test_many_equal_and_very_different_lengthscales_keep_the_digits():
     """Against a sum over many more nodes, computed here."""
     for value in (np.full(300, 0.7), np.array([1e-6, 1.0, 1e6])):
@@ -58,6 +59,7 @@ def test_many_equal_and_very_different_lengthscales_keep_the_digits():
         np.testing.assert_allclose(log_density(value), expected, rtol=1e-11, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_draws_are_those_of_the_hierarchy():
     draws = np.asarray(SAASLengthscales(3, 0.2).sample(jax.random.key(0), (20_000,)))
     rng = np.random.default_rng(0)

@@ -68,6 +68,7 @@ def test_the_skill_is_that_of_the_weighted_means(study, brute_force, finished):
     assert f"{loo.r_squared:.2f}<small>in rows left out in turn" in report
 
 
+@pytest.mark.slow
 def test_labels_are_scored_by_the_probability_of_what_was_observed(study):
     """The shares of the classes are the best prediction without features: their score is minus the entropy."""
     fit, data, groups = study
@@ -79,6 +80,7 @@ def test_labels_are_scored_by_the_probability_of_what_was_observed(study):
     assert right.share_right == 0.75
 
 
+@pytest.mark.slow_variants("log_likelihood-no pointwise")
 @pytest.mark.parametrize(
     ("groups_left_out", "message"), [("log_likelihood", "no pointwise"), ("draws", "at least 100 posterior draws")]
 )

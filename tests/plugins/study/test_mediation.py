@@ -90,6 +90,9 @@ def test_keys_that_are_refused(folder, old, new, message):
         read_data(read(folder, old, new).data)
 
 
+@pytest.mark.slow_variants(
+    '["stress"]-["age"]-graph0-\\\\[data\\\\]: `mediators` must be variables on the causal paths from \'dose\''
+)
 @pytest.mark.parametrize(
     ("old", "new", "graph", "message"),
     [
@@ -158,6 +161,7 @@ def fake(total=1.2):
     return MediationEffects(dataset)
 
 
+@pytest.mark.slow
 def test_what_is_asked_and_what_is_reported(folder, tmp_path, monkeypatch):
     asked = {}
 

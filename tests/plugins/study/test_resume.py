@@ -93,6 +93,7 @@ def test_lines_say_which_stage_runs_and_how_long_each_took(stopped):
     assert "\r" not in whole.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_after_the_fit_keeps_it_and_says_so(stopped):
     folder, result, _ = stopped
     assert result.exit_code != 0
@@ -100,6 +101,7 @@ def test_a_run_that_stops_after_the_fit_keeps_it_and_says_so(stopped):
     assert "--resume" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_resumed_run_gives_the_bits_of_one_without_a_stop(again, monkeypatch):
     monkeypatch.setattr(runner.StudyPlan, "fit", None)  # the resumed run fits nothing
     result = run(again / "study.toml", again / "results", "--resume")
@@ -116,6 +118,7 @@ def test_the_resumed_run_gives_the_bits_of_one_without_a_stop(again, monkeypatch
             assert found.attrs.keys() == first.attrs.keys()
 
 
+@pytest.mark.slow
 def test_explainer_and_report_may_change_before_the_run_goes_on(again, monkeypatch):
     monkeypatch.setattr(runner.StudyPlan, "fit", None)
     monkeypatch.setattr(runner, "_write_folder", lambda folder, *rest: (folder / "report.html").write_text("new"))

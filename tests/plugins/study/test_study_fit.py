@@ -53,12 +53,14 @@ def test_predictions_are_those_of_the_standardized_fit_in_the_units_of_the_table
     np.testing.assert_allclose(found["observation_sd"], scale * np.sqrt(latent + noise), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_predictions_of_the_rows_of_the_study_lie_near_their_targets(finished):
     found = load_fit(finished.folder / "fit.nc").predict(finished.frame)
     price = finished.frame["price & tax"]
     assert 1.0 - ((found["prediction"] - price) ** 2).mean() / price.var(ddof=0) > 0.95
 
 
+@pytest.mark.slow
 def test_the_command_predicts_the_rows_of_a_file(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     new_rooms().to_csv("new.csv", index=False)
@@ -89,12 +91,14 @@ def test_rows_that_do_not_fit_the_study_are_refused_in_one_line(change, options,
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_an_unknown_level_may_be_predicted_from_the_prior(finished):
     new = new_rooms().assign(town="Oslo")
     found, known = (load_fit(finished.folder).predict(rows, unseen="prior") for rows in (new, new_rooms()))
     assert (found["prediction_sd"] > known["prediction_sd"]).all()
 
 
+@pytest.mark.slow
 def test_curves_are_means_of_predictions_in_the_units_of_the_table(finished):
     """A curve takes 100 of the 120 draws: its means differ by less than 1 % of the spread of the prices."""
     fit = load_fit(finished.folder)
@@ -122,6 +126,7 @@ def test_the_message_about_the_results_of_a_study_names_the_file_of_its_fit(fini
         kpp.Fit.load(finished.folder / "posterior.nc")
 
 
+@pytest.mark.slow
 def test_a_fit_that_belongs_to_no_study_has_its_own_units(finished, fit, tmp_path):
     attrs = {name: value for name, value in fit.attrs.items() if not name.startswith("kpp_")}
     plain = dataclasses.replace(fit, arviz=arviz_data.from_groups(arviz_data.groups(fit.idata), attrs))
@@ -131,6 +136,7 @@ def test_a_fit_that_belongs_to_no_study_has_its_own_units(finished, fit, tmp_pat
     np.testing.assert_allclose(found["prediction"], fit.predict(rows)["mean"].mean(("chain", "draw")), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_fit_of_matches_predicts_no_single_rows(fit, tmp_path):
     facts = {**json.loads(fit.attrs["kpp_study_fit"]), "pairs": True}
     idata = arviz_data.from_groups(arviz_data.groups(fit.idata), {**fit.attrs, "kpp_study_fit": json.dumps(facts)})

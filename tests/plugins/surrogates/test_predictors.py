@@ -100,7 +100,7 @@ def pipeline():
     return make_pipeline(encoder, LinearRegression()).fit(FRAME, target)
 
 
-@pytest.mark.slow_variants("bayes-lime", "kernel-shap")
+@pytest.mark.slow_variants("bayes-lime", "kernel-shap", "bayes-shap")
 @each_explainer
 def test_a_table_with_text_is_explained_through_its_background(pipeline, name):
     explanation = explain(pipeline, FRAME[:2], name, background=FRAME)
@@ -148,7 +148,7 @@ def test_a_fit_reads_tables_and_knows_its_categories(fit, name):
     np.testing.assert_allclose(explanation.predictions, fit.predict(FRAME[:2])["mean"], rtol=1e-8)
 
 
-@pytest.mark.slow_variants("bayes-lime", "bayes-shap", "lime", "kernel-shap")
+@pytest.mark.slow_variants("bayes-lime", "bayes-shap", "lime", "kernel-shap", "shapley-sampling")
 @each_explainer
 def test_draws_of_a_function_are_explained_one_by_one(name):
     coefficients = RNG.normal(size=(1, 3, 10))

@@ -87,6 +87,7 @@ def test_sampled_values_add_up_and_miss_by_what_their_errors_say(explainer, trut
     assert 0.5 < float((scores**2).mean()) < 2.0 and float(abs(scores).max()) < 4.5
 
 
+@pytest.mark.slow
 def test_the_function_is_called_in_few_sizes():
     sizes = set()
 
@@ -114,6 +115,7 @@ def test_a_product_kernel_of_many_features_is_exact_by_quadrature(tolerance):
     assert float(explanation.additivity_error().max()) < 1e-10
 
 
+@pytest.mark.slow
 def test_draws_of_a_plain_function_lead():
     draws = lambda x: np.stack([function(x)[:, 0], 2 * function(x)[:, 0]])[None]  # noqa: E731
     explanation = SAMPLED[0].explain(draws, X, rng_key=KEY)
@@ -146,6 +148,7 @@ def test_missing_keys_and_wrong_methods_are_refused():
         KernelSHAP(BACKGROUND, method="permutation")
 
 
+@pytest.mark.slow
 def test_the_active_design_values_few_coalitions_for_slow_functions():
     """60 of 4096 coalitions: closer to the values of all coalitions than the fit to random ones is."""
     rows = []

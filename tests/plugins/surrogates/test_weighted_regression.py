@@ -37,6 +37,7 @@ def test_the_posterior_is_that_of_the_dense_formulas(target, tolerance):
         np.testing.assert_allclose(posterior.variance[point, :, target], law.var(), **tolerance())
 
 
+@pytest.mark.slow
 def test_the_marginals_are_those_of_the_model_by_quadrature():
     """Likelihood times prior on a grid of intercept, slope and log noise, which knows none of the formulas."""
     z, weights, y = Z[:1, :8, :1], WEIGHTS[:1, :8], Y[:1, :8, :1]

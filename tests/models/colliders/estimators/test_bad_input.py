@@ -103,6 +103,7 @@ def test_a_single_statement_needs_no_second_cycle():
     assert model.projection_.num_cycles == 1
 
 
+@pytest.mark.slow
 def test_the_warning_of_a_false_statement_names_it():
     x, noise = np.random.default_rng(0).normal(size=(2, 60, 2))
     with pytest.warns(UserWarning, match=r"`collider` says y _\|\|_ 0, but the labelled rows speak against it"):

@@ -31,7 +31,7 @@ LONG = {  # forests, kernel ridge, and tests compiled for many shapes
 }
 
 
-@pytest.mark.slow_variants("projected classifier", "projected quantile regressor")
+@pytest.mark.slow_variants("projected classifier", "projected quantile regressor", "projected regressor")
 @pytest.mark.filterwarnings("ignore:.*projected probabilities below 0:UserWarning")
 @pytest.mark.parametrize("name", INSTANCES)
 def test_estimators_pass_the_checks_of_scikit_learn(name):

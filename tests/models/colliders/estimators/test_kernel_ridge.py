@@ -38,6 +38,7 @@ def draw(seed, n):
     return np.column_stack([weight, marker, age]), y
 
 
+@pytest.mark.slow
 def test_without_a_collider_it_is_ordinary():
     x, y = draw(0, 30)
     found = ProjectedKernelRidge(lengthscale=1.5, regularization=0.01).fit(x, y).predict(x[:5])

@@ -37,7 +37,7 @@ def test_draws_of_a_function_without_noise():
     assert r2_score(targets, predicted) > 0.995
 
 
-@pytest.mark.slow_variants("0.0")
+@pytest.mark.slow_variants("0.0", "-3.0")
 @pytest.mark.parametrize("value", [0.0, 0.1, -3.0])
 def test_constant_targets_are_predicted(value):
     estimator = GPRegressor(random_state=0).fit(POINTS, np.full(40, value))

@@ -62,6 +62,7 @@ def test_chunks_of_xarray_objects_keep_their_names(table, ridge):
         np.testing.assert_allclose(found.values.compute(), expected.values, rtol=1e-9, err_msg=kind)
 
 
+@pytest.mark.slow
 def test_names_are_compared(table, ridge):
     frame, _ = table
     with pytest.raises(ValueError, match="Feature names must be in the same order"):
@@ -117,7 +118,7 @@ def test_columns_of_text_are_categories(table):
     assert list(chosen.transform(frame).columns) == names == list(chosen.get_feature_names_out())
 
 
-@pytest.mark.slow_variants("numbers", "dates", "truth values")
+@pytest.mark.slow_variants("numbers", "dates", "truth values", "texts")
 @pytest.mark.parametrize(
     "pair",
     [(False, True), (-1, 1), ("no", "yes"), (np.datetime64("2020-01-01"), np.datetime64("2021-01-01"))],
@@ -147,6 +148,7 @@ def test_three_classes_go_one_against_the_rest(table):
     np.testing.assert_allclose(found, np.transpose(odds) / np.sum(odds, axis=0)[:, None], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_a_scaler_has_the_posterior_of_scikit_learn(table):
     frame, y = table
     process = GPRegressor(RBF(1.5, 2.0), noise_variance=0.1, mean=0.0)

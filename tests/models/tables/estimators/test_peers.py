@@ -28,6 +28,7 @@ from kpp_models.estimators import (
 SCALES = np.array([9.0, 0.8])
 
 
+@pytest.mark.slow
 def test_gp_regressor_is_that_of_scikit_learn(table):
     frame, y = table
     found = GPRegressor(RBF(SCALES, 2.0), noise_variance=0.3, mean=0.0).fit(frame, y)
@@ -42,6 +43,7 @@ def test_gp_regressor_is_that_of_scikit_learn(table):
     assert found.score(frame, y) == pytest.approx(peer.score(frame.to_numpy(), y), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_gp_regressor_draws_from_the_posterior_of_scikit_learn(table):
     """Means and covariances of 4000 draws: the standard error of an entry of variance below 0.7 is below 0.016."""
     frame, y = table
@@ -141,7 +143,7 @@ def test_nystroem_features_are_those_of_scikit_learn_up_to_a_rotation(table):
     np.testing.assert_allclose(function(frame.to_numpy()), ridge.predict(frame), rtol=1e-8)
 
 
-@pytest.mark.slow_variants("Matern32")
+@pytest.mark.slow_variants("Matern32", "RBF")
 @pytest.mark.parametrize("kernel", [RBF(SCALES, 2.0), Matern32(3.0)], ids=["RBF", "Matern32"])
 def test_random_fourier_features_approximate_their_kernel(table, kernel):
     """A mean of 4000 cosines has a standard error of at most the variance times 0.011."""

@@ -128,6 +128,7 @@ def test_masked_weights_are_refused(name):
 
 
 # A fit of Gaussian processes, of logistic regressions and of projections reads rows by the same functions.
+@pytest.mark.slow_variants("KernelRidgeRegressor-masked", "KernelRidgeRegressor-dates")
 @pytest.mark.filterwarnings("ignore:X has feature names")
 @pytest.mark.parametrize("wrong", ROWS)
 @pytest.mark.parametrize("name", ["KernelRidgeRegressor", "ProjectedRegressor", "PairwiseLogisticRegression"])
@@ -137,6 +138,7 @@ def test_no_estimator_predicts_at_rows_that_are_not_numbers(name, wrong):
         fitted(name).predict(change(data_of(name)[0]))
 
 
+@pytest.mark.slow
 def test_numbers_as_objects_are_numbers():
     decimals = np.vectorize(decimal.Decimal, otypes=[object])(X)
     as_numbers = KernelRidgeRegressor(RBF(1.0)).fit(decimals, TARGETS.astype(object)).predict(decimals[:3])

@@ -58,6 +58,7 @@ def test_approximate_processes_do_not_depend_on_units(data, latent):
     np.testing.assert_allclose(other, one, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_kernel_ridge_does_not_depend_on_units(data):
     found = predictions(KernelRidgeRegressor(), data, 1e-9, 1e9)
     np.testing.assert_allclose(found, predictions(KernelRidgeRegressor(), data, 1.0, 1.0), rtol=1e-6)
