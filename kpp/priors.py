@@ -45,11 +45,7 @@ def has_priors(tree: PyTree) -> bool:
 def leaf_paths(tree: PyTree) -> tuple[str, ...]:
     """Return the paths of the leaves that hold a number, an array or a prior, in the order of the tree.
 
-    Args:
-        tree: Any pytree, such as a kernel.
-
-    Returns:
-        Paths like ``"lengthscale"`` or ``"kernels.0.variance"``, the empty path for a tree that is one leaf.
+    A path is like ``"kernels.0.variance"``, and empty for a tree that is one leaf.
     """
     return tuple(leaf.path for leaf in _leaves("", tree) if _can_hold_prior(leaf.value))
 

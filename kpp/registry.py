@@ -168,12 +168,7 @@ def get(kind: str, name: str) -> type:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise PluginError unless exactly one plugin offers a name.
-
-    Args:
-        kind: One of `ALL_KINDS`.
-        name: The name.
-    """
+    """Raise PluginError unless exactly one plugin offers a name of a kind, one of `ALL_KINDS`."""
     registered = _kind(_check_kind(kind, ALL_KINDS))
     if name in registered.accepted:
         return

@@ -38,15 +38,7 @@ def is_concrete(value: object) -> bool:
 
 
 def check_rng_key(rng_key: object, name: str = "rng_key") -> Any:
-    """Return a JAX random key unchanged.
-
-    Args:
-        rng_key: A typed key (``jax.random.key(0)``) or a raw one (``jax.random.PRNGKey(0)``).
-        name: The argument's name for the message.
-
-    Raises:
-        TypeError: For anything else; for an integer seed the message shows the fix.
-    """
+    """Return a JAX random key, typed or raw, unchanged; raise TypeError for a seed or anything else."""
     if isinstance(rng_key, (jax.Array, np.ndarray)):
         if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) and rng_key.shape == ():
             return jnp.asarray(rng_key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,17 +20,6 @@ from kpp.typing import Numbers, RngKey
 from kpp_areal.cells import Cells, read_areas, read_raster, refuse_areas, refuse_overlaps
 
 WEIGHT = "weight"  # the name of the feature by which the kernel multiplies the field
-
-
-@runtime_checkable
-class JointPredictor(Protocol):
-    """A fit: the posterior mean and covariance of a field at points, for some of its draws."""
-
-    def predict(self, x: Any, /, *, covariance: bool) -> xr.Dataset:
-        """Return ``mean`` and ``latent_covariance`` with the dims (chain, draw, instance) and one more instance."""
-
-    def thin(self, max_draws: int) -> tuple[Any, Any]:
-        """Return a fit with at most `max_draws` draws, and the positions of the draws."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -90,7 +79,7 @@ class AreaBags:
     def draws(
         self,
         rng_key: RngKey,
-        fit: JointPredictor,
+        fit: kpp.Fit,
         num_draws: int = 200,
         *,
         averages: Numbers | None = None,

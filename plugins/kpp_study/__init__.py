@@ -17,8 +17,7 @@ __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
 def register_commands() -> dict[str, click.Command]:
     """Register the commands of this package."""
     from kpp_study.jobs.command import explain
-    from kpp_study.report.command import report
     from kpp_study.scaffold.command import new
-    from kpp_study.study.command import predict, run, schema
+    from kpp_study.study.command import predict, report, run, schema
 
     return {command.name or "": command for command in (explain, new, predict, report, run, schema)}

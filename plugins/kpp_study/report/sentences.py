@@ -83,6 +83,16 @@ def mediation(found: Any, target: str) -> str:
     )
 
 
+def counterfactual(table: pd.DataFrame, treatment: str, value: object, target: str) -> str:
+    """Say what the target of the explained rows would have been with another value of the treatment."""
+    changes = table["mean"] - table["observed"]
+    return (
+        f"If {treatment} had been {_value(value)}, {target} of the {len(table)} explained rows would have changed by "
+        f"{signed(changes.min())} to {signed(changes.max())}, on average by {signed(changes.mean())}. Each row keeps "
+        "its noise. counterfactual.csv has the value of each row with its 90% interval."
+    )
+
+
 def _number(label: str) -> float | str:
     try:
         return float(label)

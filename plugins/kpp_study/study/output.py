@@ -18,7 +18,7 @@ from kpp_study.study.errors import StudyError
 
 #: The files of a finished study.
 FILES = ("posterior.nc", "explanation.nc", "fit.nc", "summary.csv", "report.html")
-_IF_ASKED_FOR = ("certificate.csv", "effect.csv", "mediation.csv")
+_IF_ASKED_FOR = ("certificate.csv", "counterfactual.csv", "effect.csv", "mediation.csv")
 _PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
 

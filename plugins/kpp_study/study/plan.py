@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import scipy.special
 import xarray as xr
 
@@ -17,8 +19,10 @@ from kpp.api import explain
 from kpp.calibration.certifiable import check_certifiable
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp.functionals import GPPosterior
+from kpp.foundation.validation import as_finite_array
+from kpp.functionals import GPPosterior, Values
 from kpp.functions import RKHSFunction
+from kpp.gp import GaussianLikelihood, StudentTLikelihood
 from kpp.inference import AbstractInference, AbstractModel, Fit
 from kpp.kernels import AbstractKernel
 from kpp.priors import prior_sites, substitute
@@ -39,6 +43,7 @@ class StudyPlan:
     data: StudyData
     rows: np.ndarray  # the numbers of the explained rows
     points: Any  # the explained rows, in the model's units
+    altered: np.ndarray | None  # the explained rows with another value of the treatment, in the model's units
     background: Any  # the rows that replace absent features, in the model's units; None if the explainer takes none
     keys: dict[str, jax.Array]  # the random key of each step
     progress: bool
@@ -76,6 +81,22 @@ class StudyPlan:
                 at=files.at,
                 inference=_quiet(self.config.inference),
             )
+
+    def counterfactuals(self, fit: Fit) -> pd.DataFrame:
+        """Return what the target of the explained rows would have been, with 90% intervals.
+
+        It is y + f(t', z) - f(t, z), with the treatment t, its other value t' and the columns z to adjust for: the
+        noise of a row stays what it was (abduction, action and prediction; Pearl, 2009, theorem 7.1.7).
+        """
+        law = (
+            fit.thin(self.config.explainer.max_draws)[0]
+            .function_posterior()
+            .of(Values(self.altered) - Values(self.data.units.points(self.data.x[self.rows])))
+        )
+        observed, changes = self.data.y[self.rows], [np.mean(law.mean, axis=(0, 1)), *law.interval(0.9)]
+        mean, lower, upper = observed + self.data.units.target_scale * np.stack(changes)
+        columns = {"observed": observed, "mean": mean, "lower": lower, "upper": upper}
+        return pd.DataFrame(columns, index=pd.Index(self.rows, name="row"))
 
     def explain(self, fit: Fit) -> Explanation:
         """Explain the rows of the study, in the units of its table."""
@@ -128,9 +149,23 @@ def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:
             check_certifiable(prepared, arrays, schema)
     names = ("fit", "explain", "predict", "prior", "certify")
     keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
+    value = config.data.further.counterfactual if config.data.kind == "graph" else None
+    altered = None if value is None else _altered(value, data, rows, getattr(model, "likelihood", None))
     with blame("[explainer]"):
         _rehearse(keys["explain"], prepared, config, data)
-    return StudyPlan(config, data, rows, data.points.take(rows), background, keys, progress)
+    return StudyPlan(config, data, rows, data.points.take(rows), altered, background, keys, progress)
+
+
+def _altered(value: Any, data: StudyData, rows: np.ndarray, likelihood: object) -> np.ndarray:
+    """Return the explained rows with another value of the treatment, in the model's units."""
+    if data.is_label or not isinstance(likelihood, (NoneType, GaussianLikelihood, StudentTLikelihood)):
+        raise StudyError("data.counterfactual needs a target of numbers with Gaussian or Student-t noise")
+    units, name = data.units, data.treatment
+    with blame("data.counterfactual"):
+        points = np.array(as_finite_array(units.schema.read(data.features.take(rows).assign(**{name: value})), name))
+    column = units.schema.index(name)
+    points[:, column] = (points[:, column] - units.center[column]) / units.scale[column]
+    return points
 
 
 def choose_rows(

@@ -40,14 +40,10 @@ _CURVES, _VALUES, _ROWS_OF_PROBABILITY = 3, 12, 30
 
 
 class Stages:
-    """Lines on the error stream that say which stage of a run begins and how long it has taken.
-
-    Attributes:
-        seconds: The seconds of each finished stage.
-    """
+    """Lines on the error stream that say which stage of a run begins and how long it has taken."""
 
     def __init__(self, names: tuple[str, ...], *, show: bool = True) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # of each finished stage
         self._names = names
         self._show = show
 
@@ -91,7 +87,7 @@ def run_study(
 
     Returns:
         The folder, which holds posterior.nc, explanation.nc, fit.nc, summary.csv and report.html; certificate.csv,
-        effect.csv and mediation.csv if the study asks for them.
+        counterfactual.csv, effect.csv and mediation.csv if the study asks for them.
 
     Raises:
         StudyError: If the study, its data or the output folder is invalid, or there is no fit to go on from; as much as
@@ -161,6 +157,11 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages, media
             contents.curves[0].summary().to_csv(folder / "effect.csv")
             said = [sentences.effect(contents.curves[0], plan.data.units.target)]
             said += [] if mediated is None else [sentences.mediation(mediated, plan.data.units.target)]
+            if plan.altered is not None:
+                table = plan.counterfactuals(fit)
+                table.to_csv(folder / "counterfactual.csv")
+                value = plan.config.data.further.counterfactual
+                said.append(sentences.counterfactual(table, plan.data.treatment, value, plan.data.units.target))
             contents = dataclasses.replace(contents, effects=said)
         if certificate is not None:
             contents = dataclasses.replace(contents, certificate=certificate.sentence())

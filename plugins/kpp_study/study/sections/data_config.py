@@ -92,17 +92,17 @@ def _check(config: DataConfig) -> None:
 
 
 def _check_mediation(further: SimpleNamespace) -> None:
-    if further.mediators is not None and further.treatment is None:
-        raise StudyError("data.mediators needs data.treatment, whose effect leads through them in part")
+    for key in ("mediators", "counterfactual"):
+        if getattr(further, key) is not None and further.treatment is None:
+            raise StudyError(f"data.{key} needs data.treatment, the column whose effect is of interest")
     if further.mediators == ():
         raise StudyError("data.mediators must name at least one column, or be left out")
     if further.at is not None and further.mediators is None:
         raise StudyError("data.at needs data.mediators: its two values are those that mediation compares")
 
 
-def _is_pair(value: Any) -> bool:
-    scalars = isinstance(value, list) and all(isinstance(entry, (int, float, str)) for entry in value)
-    return scalars and len(value) == len(set(value)) == 2
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (int, float, str))
 
 
 _GRAPH = "the causal graph in the language of DOT, dagitty or lavaan, or a file that holds it"
@@ -119,7 +119,13 @@ _FURTHER: dict[str, dict[str, Key]] = {
             "the two values of the treatment between which the parts of its effect are compared, from and to",
             {"type": "array", "items": {"type": ["number", "string", "boolean"]}, "minItems": 2, "maxItems": 2},
             "a list of two different values of the treatment",
-            _is_pair,
+            lambda value: isinstance(value, list) and all(map(_is_scalar, value)) and len(value) == len({*value}) == 2,
+        ),
+        "counterfactual": Key(
+            "a value of the treatment: the study says what the target of each explained row would have been with it",
+            {"type": ["number", "string", "boolean"]},
+            "a value of the treatment",
+            _is_scalar,
         ),
     },
     "bags": {
