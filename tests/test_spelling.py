@@ -11,16 +11,18 @@ ROOT = Path(__file__).resolve().parents[1]
 STEMS = (
     "colour favour behaviour neighbour honour modelled modelling centre analyse optimis minimis maximis normalis "
     "standardis generalis regularis summaris organis recognis initialis visualis randomis parametris factoris "
-    "discretis marginalis penalis utilis realis symmetris vectoris grey artefact catalogue judgement travell whilst"
+    "discretis marginalis penalis utilis realis symmetris vectoris grey artefact catalogue judgement travell whilst "
+    "labelled labelling misspelt"
 ).split()
 BRITISH = re.compile("|".join(STEMS), re.IGNORECASE)
-# Titles of papers, a color map of Matplotlib, an experiment whose name is that of its stored results, and an array of
-# the reference data.
+# Titles of papers, a color map of Matplotlib, an attribute of HTML, an experiment whose name is that of its stored
+# results, and an array of the reference data.
 ALLOWED = re.compile(
-    r"returning the favour|generalised covariance measure|Greys|(gpec|shapley)[_-]regularisation|out_var_normalised",
+    r"returning the favour|generalised covariance measure|Greys|labelledby|"
+    r"(gpec|shapley)[_-]regularisation|out_var_normalised",
     re.IGNORECASE,
 )
-FOLDERS = ("kpp", "models", "plugins", "docs", "tests")
+FOLDERS = ("kpp", "models", "plugins", "docs", "tests", "examples/gallery", "paper", ".github", ".ci", "")
 # Made from stored results of the papers' experiments, whose scripts have these words as keys; and this list.
 LEFT_OUT = ("docs/reproducibility", "docs/gallery", "docs/api", "tests/examples", "tests/test_spelling.py")
 
@@ -28,7 +30,9 @@ LEFT_OUT = ("docs/reproducibility", "docs/gallery", "docs/api", "tests/examples"
 @pytest.mark.slow_variants("kpp", "tests", "docs", "plugins")
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_spelling_is_american(folder: str):
-    paths = [path for end in ("*.py", "*.md", "*.j2", "*.css", "*.template") for path in (ROOT / folder).rglob(end)]
+    ends = ("*.py", "*.md", "*.j2", "*.css", "*.template", "*.toml", "*.yml", "run")
+    find = (ROOT / folder).rglob if folder else ROOT.glob
+    paths = [path for end in ends for path in find(end) if path.is_file()]
     ours = [path for path in paths if not str(path.relative_to(ROOT)).startswith(LEFT_OUT)]
     assert ours
     wrong = [

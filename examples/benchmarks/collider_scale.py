@@ -38,12 +38,12 @@ def report(what: str, start: float) -> None:
     print(f"{what:62} {time.perf_counter() - start:8.1f} s   peak memory {memory:5.2f} GB", flush=True)
 
 
-def run(name: str, model: ProjectedKernelRidge, num_labelled: int, num_unlabelled: int) -> ProjectedKernelRidge:
+def run(name: str, model: ProjectedKernelRidge, num_labeled: int, num_unlabeled: int) -> ProjectedKernelRidge:
     """Fit, predict at 5000 rows, and print times, memory and the error."""
-    (x, y), (unlabelled, _), (x_test, y_test) = draw(0, num_labelled), draw(1, num_unlabelled), draw(2, 5000)
+    (x, y), (unlabeled, _), (x_test, y_test) = draw(0, num_labeled), draw(1, num_unlabeled), draw(2, 5000)
     start = time.perf_counter()
-    model.fit(x, y, unlabelled)
-    report(f"{name}: fit to {num_labelled} + {num_unlabelled} rows", start)
+    model.fit(x, y, unlabeled)
+    report(f"{name}: fit to {num_labeled} + {num_unlabeled} rows", start)
     start = time.perf_counter()
     model.predicted_ = model.predict(x_test)
     report(f"{name}: predict at {len(x_test)} rows", start)

@@ -89,7 +89,7 @@ def measure_gain(seed: int) -> dict[str, Intervals]:
     return {"": Intervals(plain - projected, *model.gain_.interval)}
 
 
-LABELLED, UNLABELLED, NEW, WAVES = 25, 200, 10, 300
+LABELED, UNLABELED, NEW, WAVES = 25, 200, 10, 300
 LOGARITHMS, SPREAD = np.array([0.0, 0.0, -1.5]), 0.5
 CORRELATION, LENGTHSCALE = 0.6, 1.5
 PRIORS = [dist.LogNormal(location, SPREAD) for location in LOGARITHMS]
@@ -115,15 +115,15 @@ def measure_collider(seed: int, inference: str) -> dict[str, Intervals]:
     """Draw hyperparameters, a function that obeys the constraint, and targets; fit the model of the same prior."""
     rng = np.random.default_rng(seed)
     lengthscale, variance, noise = np.exp(rng.normal(LOGARITHMS, SPREAD))
-    x = rng.normal(size=(LABELLED + UNLABELLED + NEW, 2))
+    x = rng.normal(size=(LABELED + UNLABELED + NEW, 2))
     x[:, 0] = CORRELATION * x[:, 1] + np.sqrt(1 - CORRELATION**2) * x[:, 0]
     function = draw_constrained(rng, lengthscale, variance, x)
     y = function + np.sqrt(noise) * rng.normal(size=len(x))
     fit = MODEL.fit(
         jax.random.key(seed),
-        x[:LABELLED],
-        y[:LABELLED],
-        unlabelled=x[LABELLED:-NEW],
+        x[:LABELED],
+        y[:LABELED],
+        unlabeled=x[LABELED:-NEW],
         inference=INFERENCES[inference],
         num_prior_samples=0,
     )
@@ -164,7 +164,7 @@ SIMULATIONS = {
             f"ColliderRegression by `kpp.{words}`",
             "two correlated normal features, a function from the projected Gaussian process and normal noise, with "
             "hyperparameters from the model's own priors; 200 rows without labels; ten new rows.",
-            LABELLED,
+            LABELED,
             functools.partial(measure_collider, inference=inference),
         )
         for inference, words in {"nuts": "NUTS", "laplace": "Laplace"}.items()

@@ -32,6 +32,7 @@ KINDS = (
     "importance",
     "effects",
     "identified",
+    "counterfactuals",
     "fusion",
     "aggregates",
     "areas",

@@ -46,7 +46,7 @@ import kpp
 
 BUNDLED = Path(__file__).parent / "data" / "fair_aerosol.csv"
 FOREST = {"n_estimators": 200, "max_depth": 5, "min_samples_leaf": 10}
-LABELLED, UNLABELLED = 50, 200
+LABELED, UNLABELED = 50, 200
 METRICS = {"error": "MSE / mean y^2", "snr": "SNR (dB)", "correlation": "correlation"}
 PUBLISHED = {
     "error": "RF .90 (sd .04), P-RF .89 (.03), KRR .88 (.04), P-KRR .86 (.03), H_P-KRR .86 (.03)",
@@ -66,10 +66,10 @@ def read(path: Path | None) -> tuple[np.ndarray, np.ndarray | None]:
 def split(pool: np.ndarray, test: np.ndarray | None, seed: int) -> tuple[Sample, np.ndarray, np.ndarray]:
     """Draw labeled and unlabeled rows; return them with the test rows, all centered by the labeled rows."""
     order = np.random.default_rng(seed).permutation(len(pool))
-    labelled, unlabelled, rest = np.split(pool[order], [LABELLED, LABELLED + UNLABELLED])
-    mean = labelled.mean(axis=0)
-    labelled, unlabelled, test = (rows - mean for rows in (labelled, unlabelled, rest if test is None else test))
-    return Sample(labelled[:, :2], labelled[:, 2], unlabelled[:, :2], 1), test[:, :2], test[:, 2]
+    labeled, unlabeled, rest = np.split(pool[order], [LABELED, LABELED + UNLABELED])
+    mean = labeled.mean(axis=0)
+    labeled, unlabeled, test = (rows - mean for rows in (labeled, unlabeled, rest if test is None else test))
+    return Sample(labeled[:, :2], labeled[:, 2], unlabeled[:, :2], 1), test[:, :2], test[:, 2]
 
 
 def metrics(y: np.ndarray, prediction: np.ndarray) -> dict[str, float]:

@@ -69,11 +69,11 @@ class WrongProcess(Process):
 
 def bounds(seed: Seed, labeled: int) -> dict[str, Any]:
     """Return the bounds and the gains for one data set."""
-    case = Case(labelled=labeled)
+    case = Case(labeled=labeled)
     sample = seed.sample(case)
     models = {name: SETTINGS.collider_ridge(sample, projection) for name, projection in PROJECTIONS.items()}
     functions = {name: fitted(models[name], sample) for name in ("KRR", "P-KRR")}
-    least = models["KRR"].least_gain(sample.x, RESIDUAL / seed.process.scale[-1] ** 2, unlabelled=sample.unlabelled)
+    least = models["KRR"].least_gain(sample.x, RESIDUAL / seed.process.scale[-1] ** 2, unlabeled=sample.unlabeled)
     points = seed.process.draw_given_latent(seed.rng(3), *seed.plan.gap, case.spouses)
     errors = {name: seed.error(function, case.spouses) for name, function in functions.items()}
     return {

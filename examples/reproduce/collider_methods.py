@@ -36,7 +36,7 @@ class Sample:
 
     x: np.ndarray
     y: np.ndarray
-    unlabelled: np.ndarray
+    unlabeled: np.ndarray
     num_children: int
 
     @property
@@ -50,7 +50,7 @@ class Sample:
     @property
     def rows(self) -> np.ndarray:
         """All rows, for the conditional expectations."""
-        return np.concatenate([self.x, self.unlabelled])
+        return np.concatenate([self.x, self.unlabeled])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,13 +99,13 @@ def evaluate(model: Any, data: Any, x: Any) -> jax.Array:
 
 def fitted(model: ColliderRidge, sample: Sample) -> Function:
     """Return the fit of a ridge regression as a function of rows."""
-    model, data, _ = model.prepare(sample.x, sample.y, unlabelled=unlabelled_of(sample))
+    model, data, _ = model.prepare(sample.x, sample.y, unlabeled=unlabeled_of(sample))
     return lambda x: np.asarray(evaluate(model, data, x))
 
 
-def unlabelled_of(sample: Sample) -> np.ndarray | None:
+def unlabeled_of(sample: Sample) -> np.ndarray | None:
     """Return the rows without labels, None where there are none."""
-    return sample.unlabelled if len(sample.unlabelled) else None
+    return sample.unlabeled if len(sample.unlabeled) else None
 
 
 def project_forest(forest: Function, sample: Sample) -> Function:
@@ -121,7 +121,7 @@ def project_forest(forest: Function, sample: Sample) -> Function:
         check=False,
         gain_folds=None,
     )
-    return projected.fit(sample.x, np.zeros_like(sample.y), unlabelled_of(sample)).predict
+    return projected.fit(sample.x, np.zeros_like(sample.y), unlabeled_of(sample)).predict
 
 
 def fit_all(settings: Settings, sample: Sample, forest: Function) -> dict[str, Function]:

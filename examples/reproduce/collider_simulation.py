@@ -1,7 +1,7 @@
 """Collider regression on simulated data: errors, oracle gap, ablations and the ridge of the conditional expectation.
 
     python examples/reproduce/collider_simulation.py [--small] [--seeds N] [--ablation-seeds N]
-        [--ablations labelled,unlabelled,spouses,ridge] [--trees N] [--output FOLDER] [--cache FOLDER]
+        [--ablations labeled,unlabeled,spouses,ridge] [--trees N] [--output FOLDER] [--cache FOLDER]
         [--covariance-seed SEED [--children N]]
 
 (Bouabid, Fawkes and Sejdinovic, Returning the favour: when regression benefits from probabilistic causal knowledge,
@@ -53,7 +53,7 @@ from collider_methods import (
     print_wilcoxon,
     save_figure,
     standard_error,
-    unlabelled_of,
+    unlabeled_of,
 )
 from tqdm import tqdm
 
@@ -63,7 +63,7 @@ NUM_CHILDREN, NOISE = 3, 0.1
 SIGMA = np.loadtxt(Path(__file__).parent / "data" / "collider_sigma.csv", delimiter=",")
 FOREST = {"n_estimators": 400, "max_depth": 20, "min_samples_leaf": 2}
 RIDGES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-ABLATIONS = ("labelled", "unlabelled", "spouses", "ridge")
+ABLATIONS = ("labeled", "unlabeled", "spouses", "ridge")
 GAPS = ("gap-RF", "gap-KRR")
 
 
@@ -71,8 +71,8 @@ GAPS = ("gap-RF", "gap-KRR")
 class Case:
     """The numbers of labeled rows, unlabeled rows, and spouses."""
 
-    labelled: int = 50
-    unlabelled: int = 100
+    labeled: int = 50
+    unlabeled: int = 100
     spouses: int = 3
 
 
@@ -81,8 +81,8 @@ class Plan:
     """The size of the computation: test rows, values of each ablation, points and draws of the gap, ridges."""
 
     num_test: int = 5000
-    labelled: tuple[int, ...] = (10, 20, 40, 60, 80, 100, 150, 200)
-    unlabelled: tuple[int, ...] = (0, 25, 50, 100, 200, 400, 600, 800, 1000)
+    labeled: tuple[int, ...] = (10, 20, 40, 60, 80, 100, 150, 200)
+    unlabeled: tuple[int, ...] = (0, 25, 50, 100, 200, 400, 600, 800, 1000)
     spouses: tuple[int, ...] = tuple(range(1, 9))
     gap: tuple[int, int] = (400, 200)
     ridges: tuple[float, ...] = RIDGES
@@ -91,7 +91,7 @@ class Plan:
         return [dataclasses.replace(Case(), **{ablation: value}) for value in getattr(self, ablation)]
 
 
-SMALL = Plan(200, labelled=(20, 50), unlabelled=(0, 100), spouses=(1, 3), gap=(20, 10), ridges=(0.1, 1.0))
+SMALL = Plan(200, labeled=(20, 50), unlabeled=(0, 100), spouses=(1, 3), gap=(20, 10), ridges=(0.1, 1.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,9 +169,9 @@ class Seed:
         return np.random.default_rng([self.seed, stream])
 
     def sample(self, case: Case) -> Sample:
-        x, y = self.process.draw(self.rng(0), case.labelled, case.spouses)
-        unlabelled, _ = self.process.draw(self.rng(1), case.unlabelled, case.spouses)
-        return Sample(x, y, unlabelled, self.process.num_children)
+        x, y = self.process.draw(self.rng(0), case.labeled, case.spouses)
+        unlabeled, _ = self.process.draw(self.rng(1), case.unlabeled, case.spouses)
+        return Sample(x, y, unlabeled, self.process.num_children)
 
     def error(self, function: Function, num_spouses: int) -> float:
         """Return the mean squared error on the test rows."""
@@ -179,7 +179,7 @@ class Seed:
         return float(np.mean((function(x) - y) ** 2))
 
     def fit(self, case: Case) -> dict[str, Function]:
-        sample, key = self.sample(case), (case.labelled, case.spouses)
+        sample, key = self.sample(case), (case.labeled, case.spouses)
         if key not in self.forests:
             self.forests[key] = self.settings.fit_forest(sample, self.seed)
         return fit_all(self.settings, sample, self.forests[key])
@@ -199,7 +199,7 @@ class Seed:
         ridges = np.asarray(self.plan.ridges)
         grid = {"condition_regularization": ridges / len(sample.rows)}
         found = self.settings.collider_ridge(sample, "none").select_condition(
-            sample.x, sample.y, grid=grid, unlabelled=unlabelled_of(sample)
+            sample.x, sample.y, grid=grid, unlabeled=unlabeled_of(sample)
         )
         losses = found.scores.to_numpy()
         rows = []

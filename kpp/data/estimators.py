@@ -125,7 +125,7 @@ def read_arrays(
 
 
 def read_training(estimator: BaseEstimator, X: Any, y: Any, *, numeric: bool) -> tuple[Any, np.ndarray]:
-    """Read labelled rows, and make the estimator remember number and names of the columns.
+    """Read labeled rows, and make the estimator remember number and names of the columns.
 
     The columns of a data frame or an xarray object may hold categories; `numeric` says whether the labels are numbers.
     """

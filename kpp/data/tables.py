@@ -2,8 +2,8 @@
 
 Entry points accept arrays and data frames. A `Schema` remembers the names of the columns and, for categorical ones, the
 levels in the order of their codes, so that data given later (to predict, to explain) are read in the same way, and
-missing, misspelt or reordered columns are detected. pandas is not needed: any object with ``columns`` that is indexed
-by them is a data frame here. Datasets of xarray and labelled arrays of it are read as data frames.
+missing, misspelled or reordered columns are detected. pandas is not needed: any object with ``columns`` that is indexed
+by them is a data frame here. Datasets of xarray and labeled arrays of it are read as data frames.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scores of features, such as Sobol indices and importances, as labelled draws."""
+"""Scores of features, such as Sobol indices and importances, as labeled draws."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def outcomes(y: object, tie: float | int | None) -> np.ndarray:
     if not any(np.isin(found, known).all() for known in ([0.0, 1.0], [-1.0, 1.0])):
         raise ValueError(
             f"`y` must hold the labels 1 and 0, or 1 and -1, got the values {found[:_SHOWN].tolist()}; say what a tie "
-            "is labelled with, such as `tie=0.5` beside 0 and 1 or `tie=0` beside -1 and 1"
+            "is labeled with, such as `tie=0.5` beside 0 and 1 or `tie=0` beside -1 and 1"
         )
     return np.where(tied, 0.5, np.maximum(labels, 0.0))
 

@@ -41,7 +41,7 @@ class _NeuralClassifier(ClassifierMixin, KernelEstimator):
     random_state: Any = None
 
     def fit(self: Classifier, X: Any, y: Any) -> Classifier:
-        """Train on labelled points.
+        """Train on labeled points.
 
         Args:
             X: The points, (n, d), an array or a data frame of numbers.

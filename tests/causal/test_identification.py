@@ -376,7 +376,7 @@ def test_what_does_not_matter_is_not_written():
     assert identify(chain, treatment="V12", outcome="V15").variables == {*names[:12:2], "V12", "V13", "V14", "V15"}
 
 
-def test_the_result_is_labelled_and_sums_to_one():
+def test_the_result_is_labeled_and_sums_to_one():
     model = oracle.DiscreteModel(np.random.default_rng(7), as_spec(NAPKIN))
     law = model.joint().assign_coords(X=["low", "mid", "high"][: model.sizes["X"]])
     effect = identify(NAPKIN, treatment="X", outcome="Y").evaluate(law)

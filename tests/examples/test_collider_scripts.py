@@ -126,9 +126,9 @@ def test_the_oracle_gap_of_noise_is_zero(simulation):
 
 def test_cases_differ_in_one_number(simulation):
     plan = simulation.Plan()
-    assert [case.labelled for case in plan.cases("labelled")] == [10, 20, 40, 60, 80, 100, 150, 200]
-    assert {(case.unlabelled, case.spouses) for case in plan.cases("labelled")} == {(100, 3)}
-    assert simulation.Case() in plan.cases("unlabelled") and simulation.Case() in plan.cases("spouses")
+    assert [case.labeled for case in plan.cases("labeled")] == [10, 20, 40, 60, 80, 100, 150, 200]
+    assert {(case.unlabeled, case.spouses) for case in plan.cases("labeled")} == {(100, 3)}
+    assert simulation.Case() in plan.cases("unlabeled") and simulation.Case() in plan.cases("spouses")
 
 
 def test_samples_share_no_rows(simulation, methods, process):
@@ -186,7 +186,7 @@ def test_splits_of_the_simulations_are_disjoint_and_centred(aerosol):
     pool, test = aerosol.read(None)
     assert pool.shape == (500, 3) and test is None
     sample, x, y = aerosol.split(pool, None, seed=0)
-    assert sample.x.shape == (50, 2) and sample.unlabelled.shape == (200, 2) and x.shape == (250, 2) == (len(y), 2)
+    assert sample.x.shape == (50, 2) and sample.unlabeled.shape == (200, 2) and x.shape == (250, 2) == (len(y), 2)
     np.testing.assert_allclose([*sample.x.mean(0), sample.y.mean()], 0.0, atol=1e-12)
     every = np.concatenate([sample.rows, x])
     assert len(np.unique(every.round(9), axis=0)) == len(np.unique(pool[:, :2], axis=0)) == 500
@@ -257,10 +257,10 @@ def projected_fits(sample, lengthscales, ridge, x):
 
 @pytest.mark.nightly_variants("9")
 @pytest.mark.slow
-@pytest.mark.parametrize("num_unlabelled", [0, 9])
-def test_kernel_methods_are_those_of_the_formulas(methods, num_unlabelled):
+@pytest.mark.parametrize("num_unlabeled", [0, 9])
+def test_kernel_methods_are_those_of_the_formulas(methods, num_unlabeled):
     rng = np.random.default_rng(0)
-    sample = methods.Sample(rng.normal(size=(12, 3)), rng.normal(size=12), rng.normal(size=(num_unlabelled, 3)), 2)
+    sample = methods.Sample(rng.normal(size=(12, 3)), rng.normal(size=12), rng.normal(size=(num_unlabeled, 3)), 2)
     settings = methods.Settings((2.0, 1.5), 0.3, {"n_estimators": 3})
     x = rng.normal(size=(6, 3))
     found = methods.fit_all(settings, sample, settings.fit_forest(sample, 0))
@@ -272,7 +272,7 @@ def test_kernel_methods_are_those_of_the_formulas(methods, num_unlabelled):
 def test_the_simulation_runs_to_its_tables_and_figures(simulation, tmp_path):
     arguments = ["--small", "--output", str(tmp_path)]
     result = CliRunner().invoke(simulation.main, arguments, catch_exceptions=False)
-    for words in ("Test MSE, 3 seeds", "Oracle gap", "Wilcoxon", "by labelled", "by unlabelled", "by spouses"):
+    for words in ("Test MSE, 3 seeds", "Oracle gap", "Wilcoxon", "by labeled", "by unlabeled", "by spouses"):
         assert words in result.output
     errors = pd.read_csv(tmp_path / "errors.csv")
     assert errors.shape == (3, 11) and (errors[list(simulation.METHODS)] < 1.0).all(axis=None)

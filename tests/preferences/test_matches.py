@@ -253,7 +253,7 @@ X = np.zeros((3, 2))
         (lambda: Matches.create(X, [0], [1], [2]), "`y` must hold the labels 1 and 0, or 1 and -1, got the values"),
         (lambda: Matches.create(X, [0], [1], [np.nan]), "`y` must be finite"),
         (lambda: Matches.create(X, [0, 1, 2], [1, 2, 0], [1, 0, -1]), "`tie=0` beside -1 and 1"),
-        (lambda: Matches.create(X, [0, 1], [1, 2], [1, 0.5]), "say what a tie is labelled with, such as `tie=0.5`"),
+        (lambda: Matches.create(X, [0, 1], [1, 2], [1, 0.5]), "say what a tie is labeled with, such as `tie=0.5`"),
         (lambda: Matches.create(X, [0], [1], [1], tie=1), "`tie` must differ from 1"),
         (lambda: Matches.create(X, np.ma.masked_equal([0, 1], 1), [1, 2]), "`first` has 1 masked entries"),
         (lambda: Matches.create(X, [0, 1], [1, 2], np.ma.masked_equal([1, 0], 0)), "`y` has 1 masked entries"),

@@ -30,7 +30,7 @@ BAD = {
         HOOK.format(names="{}").replace("register_kernels()", "register_kernels(kernels)"),
         r"TypeError: Plugin [\s\S]*\{'kernels'\}.*the hooks are register_kernels\(\)",
     ),
-    "misspelt hook": (
+    "misspelled hook": (
         HOOK.format(names="{}").replace("register_kernels", "register_kernel"),
         r"TypeError: unknown hook 'register_kernel' .*the hooks are register_kernels\(\)",
     ),

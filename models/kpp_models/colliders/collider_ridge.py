@@ -53,7 +53,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
     `projection` chooses between the two: "space" fits in the space :math:`H_P` of the projected functions
     (:math:`H_P`-KRR), "function" fits without the constraint and projects the fit (P-KRR), with :math:`P h(x) =
     h(x) - \hat E[h(X) \mid C = c]` and the condition :math:`C = (X_2, X_3)`; see `kpp.kernels.Projected`. The
-    expectation is estimated from labelled and unlabelled rows. :math:`f_0` is the mean of y, plus, where there are
+    expectation is estimated from labeled and unlabeled rows. :math:`f_0` is the mean of y, plus, where there are
     parents, the kernel ridge regression of the residuals on them.
 
     With "none" nothing is imposed, for comparison. Without spouses nothing is projected either: the model is then
@@ -66,7 +66,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
 
     Args:
         kernel, condition_kernel, children, spouses, parents, projection, form: As for `ColliderRegression`.
-        regularization: :math:`\lambda`, multiplied by the number of labelled rows; greater than 0.
+        regularization: :math:`\lambda`, multiplied by the number of labeled rows; greater than 0.
         condition_regularization: :math:`\gamma`, multiplied by the number of rows of the expectations; at least 0.
         baseline_kernel: The kernel of :math:`f_0`, of the parents; needed if there are parents and spouses.
         baseline_regularization: The regularization of :math:`f_0`; needed with `baseline_kernel`.
@@ -114,8 +114,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         y: object,
         *,
         grid: Mapping[str, Any],
-        unlabelled: object = None,
-        use_labelled: bool = True,
+        unlabeled: object = None,
+        use_labeled: bool = True,
         validation: Any = None,
     ) -> Selection[ColliderRidge]:
         """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
@@ -127,8 +127,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
             x: The points: an array of shape (n, d) or a data frame.
             y: The targets, of shape (n,).
             grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try.
-            unlabelled: As in `prepare`.
-            use_labelled: As in `prepare`.
+            unlabeled: As in `prepare`.
+            use_labeled: As in `prepare`.
             validation: Points and targets of other rows, (m, d) and (m,); None for leave-one-out errors.
 
         Returns:
@@ -137,7 +137,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         Raises:
             ValueError: If the data or the grid are invalid.
         """
-        model, data, schema = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        model, data, schema = self.prepare(x, y, unlabeled=unlabeled, use_labeled=use_labeled)
         if validation is not None:
             rows = _read_validation(validation, schema)
             found = select_from_grid(model, grid, _validation_error, "validation_squared_error", data, *rows)
@@ -153,8 +153,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         y: object,
         *,
         grid: Mapping[str, Any],
-        unlabelled: object = None,
-        use_labelled: bool = True,
+        unlabeled: object = None,
+        use_labeled: bool = True,
         validation: object = None,
     ) -> Selection[ColliderRidge]:
         r"""Choose the regularization of the conditional expectation by cross-validation over all rows.
@@ -172,8 +172,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
             y: The targets, of shape (n,), which h is fitted to.
             grid: The values of ``"condition_regularization"`` to try; for the general form also leaves of the condition
                 kernel (which is a part of h in the product form).
-            unlabelled: As in `prepare`.
-            use_labelled: As in `prepare`.
+            unlabeled: As in `prepare`.
+            use_labeled: As in `prepare`.
             validation: Other points, (m, d), which need no targets; None for cross-validation.
 
         Returns:
@@ -189,7 +189,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
                 "`grid` must name 'condition_regularization', or with the form 'general' leaves of 'condition_kernel', "
                 f"of a model with spouses; got {list(grid)} and the spouses {self.spouses}"
             )
-        model, data, schema = self.prepare(x, y, unlabelled=unlabelled, use_labelled=use_labelled)
+        model, data, schema = self.prepare(x, y, unlabeled=unlabeled, use_labeled=use_labeled)
         coefficients = _unprojected_coefficients(model, data)
         if validation is not None:
             rows = jnp.asarray(schema.read(validation, "validation"), dtype=coefficients.dtype)
@@ -201,7 +201,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         return found.with_names_of(self)
 
     def least_gain(
-        self, x: object, residual_variance: float, *, unlabelled: object = None, use_labelled: bool = True
+        self, x: object, residual_variance: float, *, unlabeled: object = None, use_labeled: bool = True
     ) -> LeastGain:
         r"""Bound the reduction of the mean squared error by the projection of the fit from below, without targets.
 
@@ -216,8 +216,8 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         Args:
             x: The points: an array of shape (n, d) or a data frame.
             residual_variance: :math:`\eta`, a lower bound of Var(Y | X), in squared units of y; positive.
-            unlabelled: As in `prepare`.
-            use_labelled: As in `prepare`.
+            unlabeled: As in `prepare`.
+            use_labeled: As in `prepare`.
 
         Returns:
             Both bounds, in squared units of y.
@@ -236,7 +236,7 @@ class ColliderRidge(AbstractColliderModel, AbstractLeastSquares):
         eta = positive(residual_variance, "residual_variance")
         projected = dataclasses.replace(self, projection="function")
         no_targets = jnp.zeros(read_points(x)[0].shape[0])
-        model, data, _ = projected.prepare(x, no_targets, unlabelled, use_labelled=use_labelled)
+        model, data, _ = projected.prepare(x, no_targets, unlabeled, use_labeled=use_labeled)
         plain = dataclasses.replace(model, projection="none").deviation_kernel(data)
         rows, sample = data["x"], data["sample"]
         averages = plain(sample, rows) - model.deviation_kernel(data)(sample, model.seen(rows))

@@ -133,15 +133,15 @@ class AbstractColliderModel(_Fields, AbstractModel):
             count(self.num_landmarks, "num_landmarks")
 
     def prepare(
-        self: Model, x: object, y: object, unlabelled: object = None, *, use_labelled: bool = True
+        self: Model, x: object, y: object, unlabeled: object = None, *, use_labeled: bool = True
     ) -> tuple[Model, dict[str, Any], Schema]:
         """Read the data; see `AbstractModel.prepare`.
 
         Args:
             x: The points: an array of shape (n, d) or a data frame.
             y: The targets, of shape (n,).
-            unlabelled: Further points without targets, for the conditional expectation; None for none.
-            use_labelled: Whether the points with targets are used for the expectation, too.
+            unlabeled: Further points without targets, for the conditional expectation; None for none.
+            use_labeled: Whether the points with targets are used for the expectation, too.
 
         Returns:
             The model with names of columns resolved, the data, and the schema of x.
@@ -155,21 +155,21 @@ class AbstractColliderModel(_Fields, AbstractModel):
         check_same_rows(rows.shape[0], targets.shape[0], "x", "y")
         model, points = self._resolve(schema), jnp.asarray(rows, dtype=targets.dtype)
         model._check_kernels(points, schema)
-        sample = model.read_sample(points, schema, unlabelled, use_labelled)
+        sample = model.read_sample(points, schema, unlabeled, use_labeled)
         return model, {"x": points, **sample, **model.read_targets(targets)}, schema
 
     def read_targets(self, y: Float[Array, " n"]) -> dict[str, Array]:
         """Return the data computed from the targets, with ``y`` last; a model may add statistics of the targets."""
         return {"y": y}
 
-    def read_sample(self, x: Array, schema: Schema, unlabelled: object, use_labelled: bool = True) -> dict[str, Any]:
-        """Return the rows for conditional expectations, labelled ones first, and the landmarks among them."""
-        if unlabelled is None and not use_labelled:
-            raise ValueError("`use_labelled` must be True where there are no unlabelled rows, got False")
+    def read_sample(self, x: Array, schema: Schema, unlabeled: object, use_labeled: bool = True) -> dict[str, Any]:
+        """Return the rows for conditional expectations, labeled ones first, and the landmarks among them."""
+        if unlabeled is None and not use_labeled:
+            raise ValueError("`use_labeled` must be True where there are no unlabeled rows, got False")
         sample = x
-        if unlabelled is not None:
-            further = jnp.asarray(schema.read(unlabelled, "unlabelled"), dtype=x.dtype)
-            sample = jnp.concatenate([x, further]) if use_labelled else further
+        if unlabeled is not None:
+            further = jnp.asarray(schema.read(unlabeled, "unlabeled"), dtype=x.dtype)
+            sample = jnp.concatenate([x, further]) if use_labeled else further
         return {"sample": sample, "landmarks": self._choose_landmarks(sample)}
 
     def deviation_kernel(self, data: Data) -> AbstractKernel:

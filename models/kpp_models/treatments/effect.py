@@ -1,4 +1,4 @@
-"""The effect of a treatment as labelled draws, with its contrasts, summaries and robustness."""
+"""The effect of a treatment as labeled draws, with its contrasts, summaries and robustness."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ def test_axes_of_draws_stay_in_front(dataset):
     np.testing.assert_array_equal(maps.values[:, :, grid.mask.values], draws)
     assert np.isnan(maps.values[..., 1, 2]).all()
     assert grid.to_map(draws[0]).dims == ("draw", "lat", "lon")
-    labelled = xr.DataArray(draws, dims=("chain", "draw", "instance"), coords={"chain": [3, 4]}, name="mean")
-    both = grid.to_map(xr.Dataset({"mean": labelled, "other": labelled.isel(chain=0).transpose("instance", "draw")}))
+    labeled = xr.DataArray(draws, dims=("chain", "draw", "instance"), coords={"chain": [3, 4]}, name="mean")
+    both = grid.to_map(xr.Dataset({"mean": labeled, "other": labeled.isel(chain=0).transpose("instance", "draw")}))
     xr.testing.assert_equal(both["mean"], maps.assign_coords(chain=[3, 4]))
     assert both["other"].dims == ("draw", "lat", "lon")
 

@@ -114,7 +114,7 @@ slow = pytest.mark.slow
     ],
 )
 def test_reference_vectors_and_leave_one_out_against_refits(name):
-    model, data, _ = ridge(name).prepare(X, Y, SAMPLE, use_labelled=False)
+    model, data, _ = ridge(name).prepare(X, Y, SAMPLE, use_labeled=False)
     found, residuals = evaluate(model, data, jnp.asarray(QUERY))
     assert found == pytest.approx(VECTORS[f"out_{name}"], rel=1e-7, abs=1e-10)
     peer = Peer(model.condition, model.form, SAMPLE)
@@ -125,7 +125,7 @@ def test_reference_vectors_and_leave_one_out_against_refits(name):
 @pytest.mark.nightly_variants("dag_P", "P_product")
 @slow
 @pytest.mark.parametrize("name", ["dag_P", "dag_HP", "P_product", "HP_general", "dag_none"])
-def test_leave_one_out_refits_the_mean_and_uses_unlabelled_rows(name):
+def test_leave_one_out_refits_the_mean_and_uses_unlabeled_rows(name):
     changes = {"projection": "none"} if "none" in name else {}
     model, data, _ = ridge(name, center=True, **changes).prepare(X, Y, SAMPLE)
     assert data["sample"].shape == (19, 4)
@@ -288,10 +288,10 @@ def test_constraint_holds_on_a_finite_population(projection):
 def test_least_gain_is_that_of_targets_that_are_noise(name):
     """The gain is the mean square of what the projection removes; for noise it is a sum over unit targets."""
     model, eta = ridge(name), 0.3
-    found = model.least_gain(X, eta, unlabelled=SAMPLE)
+    found = model.least_gain(X, eta, unlabeled=SAMPLE)
     removed = []
     for unit in np.eye(len(X)):
-        model_, data, _ = model.prepare(X, unit, unlabelled=SAMPLE)
+        model_, data, _ = model.prepare(X, unit, unlabeled=SAMPLE)
         plain = dataclasses.replace(model_, projection="none")
         removed.append(evaluate(plain, data, data["sample"])[0] - evaluate(model_, data, data["sample"])[0])
     np.testing.assert_allclose(found.trace, eta * np.mean(np.square(removed), axis=1).sum(), rtol=1e-9)
@@ -328,7 +328,7 @@ def condition_errors(model, sample, coefficients):
 def test_condition_is_chosen_by_leaving_out_rows_at_the_unprojected_fit(name, landmarks):
     model = ridge(name, num_landmarks=landmarks)
     grid = [GAMMA / 100, GAMMA, 10 * GAMMA]
-    found = model.select_condition(X, Y, grid={"condition_regularization": grid}, unlabelled=SAMPLE)
+    found = model.select_condition(X, Y, grid={"condition_regularization": grid}, unlabeled=SAMPLE)
     peer = Peer((1, 2), model.form, X)
     coefficients = np.linalg.solve(peer.kernel(X, X) + len(X) * LAMBDA * np.eye(len(X)), Y)
     expected = np.mean(condition_errors(model, np.concatenate([X, SAMPLE]), coefficients) ** 2)
@@ -343,7 +343,7 @@ def test_condition_is_chosen_by_leaving_out_rows_at_the_unprojected_fit(name, la
 def test_grid_choice_takes_the_smallest_error_on_a_validation_set(name):
     model, grid = ridge(name), {"regularization": [0.001, 0.1], "condition_regularization": [GAMMA, 10 * GAMMA]}
     target = np.sin(QUERY[:, 0])
-    found = model.select(X, Y, grid=grid, unlabelled=SAMPLE, validation=(QUERY, target))
+    found = model.select(X, Y, grid=grid, unlabeled=SAMPLE, validation=(QUERY, target))
     chosen, data, _ = found.model.prepare(X, Y, SAMPLE)
     error = np.mean(np.square(target - evaluate(chosen, data, jnp.asarray(QUERY))[0]))
     assert float(found.scores.min()) == pytest.approx(error, rel=1e-9)
@@ -367,7 +367,7 @@ def prepared(model, regularization, condition_regularization):
 def test_condition_is_chosen_on_rows_of_a_validation_set(name):
     """The loss is the mean square of the projection of the plain fit, by explicit averages."""
     model, grid = ridge(name), {"condition_regularization": [GAMMA, 10 * GAMMA]}
-    found = model.select_condition(X, Y, grid=grid, unlabelled=SAMPLE, validation=QUERY)
+    found = model.select_condition(X, Y, grid=grid, unlabeled=SAMPLE, validation=QUERY)
     peer = Peer((1, 2), model.form, np.concatenate([X, SAMPLE]))
     coefficients = np.linalg.solve(peer.kernel(X, X) + len(X) * LAMBDA * np.eye(len(X)), Y)
     projected = peer.covariance(QUERY, X, True, False) @ coefficients
@@ -390,7 +390,7 @@ def test_validation_sets_that_do_not_fit_are_refused(validation, message):
 @slow
 def test_grid_choice_takes_the_smallest_leave_one_out_error():
     model, grid = ridge("dag_HP"), {"regularization": [0.01, 0.1], "kernel.lengthscale": [0.5, 1.1]}
-    found = model.select(X, Y, grid=grid, unlabelled=SAMPLE)
+    found = model.select(X, Y, grid=grid, unlabeled=SAMPLE)
     chosen, data, _ = found.model.prepare(X, Y, SAMPLE)
     assert float(found.scores.min()) == pytest.approx(
         np.mean(np.square(evaluate(chosen, data, jnp.asarray(X))[1])), rel=1e-9
@@ -449,7 +449,7 @@ def test_hyperparameters_are_drawn_and_the_fit_is_kept(tmp_path):
     fields.pop("center")
     model = ColliderRegression(RBF(prior, prior), RBF(prior.expand([3])), prior, GAMMA, **fields)
     inference = kpp.NUTS(num_warmup=30, num_samples=20, num_chains=1, progress=False)
-    fit = model.fit(jax.random.key(0), X, Y, unlabelled=SAMPLE, inference=inference)
+    fit = model.fit(jax.random.key(0), X, Y, unlabeled=SAMPLE, inference=inference)
     assert set(fit.draws) == {
         *("kernel.lengthscale", "kernel.variance", "condition_kernel.lengthscale", "baseline_kernel.lengthscale"),
         "noise_variance",
@@ -555,10 +555,10 @@ def test_every_draw_obeys_the_constraint_on_a_finite_population_with_parents():
 
 def test_rows_that_do_not_fit_are_refused():
     model = ridge("HP_product")
-    with pytest.raises(ValueError, match="`unlabelled` must have 4 columns"):
+    with pytest.raises(ValueError, match="`unlabeled` must have 4 columns"):
         model.prepare(X, Y, SAMPLE[:, :2])
-    with pytest.raises(ValueError, match="`use_labelled` must be True"):
-        model.prepare(X, Y, use_labelled=False)
+    with pytest.raises(ValueError, match="`use_labeled` must be True"):
+        model.prepare(X, Y, use_labeled=False)
     with pytest.raises(ValueError, match=r"needs the columns \['a'\]"):
         dataclasses.replace(model, children=("a",)).prepare(X, Y)
     with pytest.raises(

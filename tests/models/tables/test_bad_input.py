@@ -76,7 +76,7 @@ def test_booleans_are_labels():
     np.testing.assert_array_equal(data["y"], Y)
 
 
-LABELLED = {
+LABELED = {
     "text": (["no", "yes", "no", "yes", "yes", "no"], ("no", "yes")),
     "text in an array": (np.array(["no", "yes", "no", "yes", "yes", "no"]), ("no", "yes")),
     "-1 and 1": (2 * Y - 1, (-1, 1)),
@@ -87,10 +87,10 @@ LABELLED = {
 }
 
 
-@pytest.mark.parametrize("case", LABELLED)
+@pytest.mark.parametrize("case", LABELED)
 @pytest.mark.parametrize("name", ["GPClassification", "KernelLogistic"])
 def test_labels_may_be_any_two_values(name, case):
-    labels, classes = LABELLED[case]
+    labels, classes = LABELED[case]
     model, data, _ = MODELS[name].prepare(X, labels)
     np.testing.assert_array_equal(data["y"], Y)
     assert model.classes == classes

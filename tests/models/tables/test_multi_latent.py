@@ -196,7 +196,7 @@ def test_varying_noise_is_found():
     assert found["latent"].values.tolist() == ["mean", "log_noise_variance"]
 
 
-LABELLED = MultiLatentGP(KERNEL, SoftmaxLikelihood())
+LABELED = MultiLatentGP(KERNEL, SoftmaxLikelihood())
 BAD = {
     "one latent value": (lambda: MultiLatentGP(KERNEL, PoissonLikelihood()), TypeError, "likelihood"),
     "a way": (lambda: MultiLatentGP(KERNEL, SoftmaxLikelihood(), latent="laplace"), ValueError, "`latent` must be"),
@@ -211,21 +211,21 @@ BAD = {
         ValueError,
         "needs one of them, got neither",
     ),
-    "one class": (lambda: LABELLED.prepare(X, np.full(40, "ash")), ValueError, "at least two classes"),
+    "one class": (lambda: LABELED.prepare(X, np.full(40, "ash")), ValueError, "at least two classes"),
     "numbers for classes": (
-        lambda: LABELLED.prepare(X, np.linspace(0.1, 0.9, 40)),
+        lambda: LABELED.prepare(X, np.linspace(0.1, 0.9, 40)),
         ValueError,
         "got 40 different values in 40 rows, fractions such as 0.1, .*; fit numbers by a regression",
     ),
     "few fractions for classes": (
-        lambda: LABELLED.prepare(X, np.arange(40) % 3 / 2),
+        lambda: LABELED.prepare(X, np.arange(40) % 3 / 2),
         ValueError,
         "fractions such as 0.5",
     ),
-    "a class per row": (lambda: LABELLED.prepare(X, np.arange(40)), ValueError, "a class of its own in each row"),
-    "fewer labels": (lambda: LABELLED.prepare(X, TREES[:10]), ValueError, "same number of rows"),
+    "a class per row": (lambda: LABELED.prepare(X, np.arange(40)), ValueError, "a class of its own in each row"),
+    "fewer labels": (lambda: LABELED.prepare(X, TREES[:10]), ValueError, "same number of rows"),
     "covariance": (
-        lambda: LABELLED.predictive({}, {}, X, covariance=True),
+        lambda: LABELED.predictive({}, {}, X, covariance=True),
         ValueError,
         "`covariance` must be False",
     ),

@@ -104,7 +104,7 @@ def test_a_graph_decides_the_parts_of_the_model(example_files, tmp_path):
     further = pd.read_csv(example_files / "patients_without_response.csv")
     known = pd.read_csv(example_files / "patients.csv")
     expected = (further["dose"] - known["dose"].mean()) / known["dose"].std(ddof=0)
-    np.testing.assert_allclose(data.options["unlabelled"]["dose"], expected, rtol=1e-9)
+    np.testing.assert_allclose(data.options["unlabeled"]["dose"], expected, rtol=1e-9)
     for name, text in (
         ("graph.dot", "digraph { dose -> response -> marker; weight -> marker }"),
         ("graph.txt", "dag { dose -> response -> marker <- weight }"),
@@ -168,7 +168,7 @@ def test_a_graph_decides_or_checks_what_to_adjust_for(example_files, tmp_path):
         ("graph", "digraph {", "digraph [", "data.graph: "),
         ("graph", "dose -> response -> marker", "dose -> marker", "data.graph: .*'response'"),
         ("graph", 'graph = "digraph', 'graph = "lost.dot"\n#', "data.graph: .* can't be read"),
-        ("graph", '"patients_without_response.csv"', '"places.csv"', "data.unlabelled: there is no column 'dose'"),
+        ("graph", '"patients_without_response.csv"', '"places.csv"', "data.unlabeled: there is no column 'dose'"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(example_files, tmp_path, kind, old, new, message):

@@ -18,7 +18,7 @@ FILE = {
     "unknown section": (("[explainer]", "[explaner]"), ["[explaner]", "did you mean 'explainer'"]),
     "no data": (("[data]\n", "[report]\n"), ["[data] is missing"]),
     "unknown key": (("seed = 3", "sead = 3"), ["[study]", "'sead'", "did you mean 'seed'"]),
-    "misspelt target": (("target =", "traget ="), ["data.target is missing", "'traget'"]),
+    "misspelled target": (("target =", "traget ="), ["data.target is missing", "'traget'"]),
     "target no text": (('target = "price & tax"', "target = 3"), ["data.target", "got 3"]),
     "one simulated data set": (
         ("[explainer]", "[certificate]\ndata_sets = 1\n\n[explainer]"),

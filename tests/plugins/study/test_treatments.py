@@ -80,7 +80,7 @@ def test_the_graph_decides_what_to_adjust_for(folder):
         (GRAPH, '"dose"', '"visits"', "data.graph: no directed path leads from 'visits' to 'rate'"),
         (GRAPH, '"dose"', '"dose"\nfeatures = ["age"]', "data.features must contain the treatment 'dose'"),
         (GRAPH, '"dose"', '"dose"\nfeatures = ["dose", "visits"]', "data.features does not fit data.graph"),
-        (GRAPH, '"dose"', '"dose"\nunlabelled = "more.csv"', "data.unlabelled must be left out"),
+        (GRAPH, '"dose"', '"dose"\nunlabeled = "more.csv"', "data.unlabeled must be left out"),
         (
             f"{GRAPH[:-1]}; dose -> rate; h [latent=true]; h -> dose; h -> rate }}",
             "",

@@ -79,7 +79,7 @@ class GridPoints:
         Args:
             values: One value per point, (n,), or with axes in front; or a DataArray or Dataset whose last dimension is
                 ``instance``, such as `Fit.predict` returns.
-            name: The name of the map; a labelled array keeps its own by default.
+            name: The name of the map; a labeled array keeps its own by default.
 
         Returns:
             A DataArray with the axes in front and the dimensions and coordinates of the grid, NaN where a pixel is not
@@ -90,20 +90,20 @@ class GridPoints:
         """
         if isinstance(values, xr.Dataset):
             return values.map(self.to_map)
-        labelled = values if isinstance(values, xr.DataArray) else None
-        if labelled is not None and "instance" in labelled.dims:
-            labelled = labelled.transpose(..., "instance")
-        flat = np.asarray(values if labelled is None else labelled, dtype=float)
+        labeled = values if isinstance(values, xr.DataArray) else None
+        if labeled is not None and "instance" in labeled.dims:
+            labeled = labeled.transpose(..., "instance")
+        flat = np.asarray(values if labeled is None else labeled, dtype=float)
         if flat.ndim == 0 or flat.shape[-1] != self.num_points:
             raise ValueError(f"`values` must have shape (..., {self.num_points}), one a point, got {flat.shape}")
         full = np.full((*flat.shape[:-1], *self.mask.shape), np.nan)
         full[..., self.mask.values] = flat
-        if labelled is None:
+        if labeled is None:
             return xr.DataArray(full, dict(self.mask.coords), (*_lead_dims(flat.ndim - 1), *self.dims), name)
-        lead = labelled.dims[:-1]
-        coords = {dim: labelled.coords[dim] for dim in lead if dim in labelled.coords} | dict(self.mask.coords)
-        chosen = labelled.name if name is None else name
-        return xr.DataArray(full, coords, (*lead, *self.dims), chosen, labelled.attrs)
+        lead = labeled.dims[:-1]
+        coords = {dim: labeled.coords[dim] for dim in lead if dim in labeled.coords} | dict(self.mask.coords)
+        chosen = labeled.name if name is None else name
+        return xr.DataArray(full, coords, (*lead, *self.dims), chosen, labeled.attrs)
 
     def read(self, dataset: object) -> GridPoints:
         """Return the pixels of another grid as points with the same features, center and scale.

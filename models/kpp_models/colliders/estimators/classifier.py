@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from kpp import Fit
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
-from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_labelled, read_new_rows
+from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_labeled, read_new_rows
 
 SCALES = ("probability", "latent")
 LARGE_SHARE = 0.1
@@ -71,20 +71,20 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
     scale: str = "probability"
     baseline: object = "logistic"
 
-    def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedClassifier:
+    def fit(self, X: object, y: object, X_unlabeled: object = None) -> ProjectedClassifier:
         """Fit the estimator and its projection; see `ProjectedRegressor.fit`.
 
         The targets are classes, at least two different ones; ValueError is also raised if `scale` is unknown.
         """
         if self.scale not in SCALES:
             raise ValueError(f"`scale` must be one of {SCALES}, got {self.scale!r}")
-        rows, y = read_labelled(self, X, y)
+        rows, y = read_labeled(self, X, y)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError(f"`y` must hold at least two classes, got only the class {self.classes_[0]!r}")
         indicators = (y[:, None] == self.classes_).astype(float)
-        plan, further = self._plan(rows, indicators[:, 1:], X_unlabelled)
+        plan, further = self._plan(rows, indicators[:, 1:], X_unlabeled)
         estimator = RandomForestClassifier(random_state=self._seed) if self.estimator is None else self.estimator
         self.estimator_ = fit_predictor(estimator, self.prefit, rows, y)
         if self.scale == "probability":

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from kpp.data.estimators import without_generator
 from kpp_models.colliders.estimators.projection import BaselineRegression, Projection, fit_projection
 from kpp_models.colliders.estimators.regressions import Seed, as_regression
-from kpp_models.colliders.estimators.rows import Rows, read_new_rows, read_unlabelled
+from kpp_models.colliders.estimators.rows import Rows, read_new_rows, read_unlabeled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 
 
@@ -90,9 +90,9 @@ class ProjectedEstimator(BaseEstimator):
     def _seed(self) -> Seed:
         return without_generator(self.random_state)
 
-    def _plan(self, rows: Rows, targets: Float[np.ndarray, "n q"], X_unlabelled: object) -> tuple[ProjectionPlan, Rows]:
+    def _plan(self, rows: Rows, targets: Float[np.ndarray, "n q"], X_unlabeled: object) -> tuple[ProjectionPlan, Rows]:
         """Read the parameters and the rows without labels, and test the statements on functions of the target."""
-        further = read_unlabelled(self, X_unlabelled, rows)
+        further = read_unlabeled(self, X_unlabeled, rows)
         names = getattr(self, "feature_names_in_", None)
         random = check_random_state(self._seed)
         plan = ProjectionPlan(

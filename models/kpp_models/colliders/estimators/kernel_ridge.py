@@ -20,7 +20,7 @@ from kpp.kernels import RBF, AbstractKernel, median_heuristic
 from kpp.typing import Numbers
 from kpp_models.colliders.collider_ridge import ColliderRidge
 from kpp_models.colliders.estimators.regressions import Seed
-from kpp_models.colliders.estimators.rows import read_labelled, read_new_rows, read_unlabelled
+from kpp_models.colliders.estimators.rows import read_labeled, read_new_rows, read_unlabeled
 from kpp_models.colliders.estimators.statements import Statement, check_statements, read_statements
 from kpp_models.tables.machines.ridge import KernelRidge
 
@@ -39,7 +39,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     Where Y is independent of A given B, the regression :math:`f(x) = E[Y \mid X = x]` has
     :math:`E[f(X) \mid A, B] = E[Y \mid B]`. The fit is a `kpp_models.ColliderRidge` with Gaussian kernels. Options
     that are not given are chosen: lengthscales and the regularization by leave-one-out error, the regularization of the
-    conditional expectation by its cross-validated error over labelled and unlabelled rows. Without a collider it is an
+    conditional expectation by its cross-validated error over labeled and unlabeled rows. Without a collider it is an
     ordinary kernel ridge regression, around the mean of Y.
 
     Args:
@@ -50,7 +50,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         lengthscale: The lengthscale of all features, or one for each column, in units of X; None for the best of some
             multiples of each column's `kpp.kernels.median_heuristic`, times the root of the number of columns of a
             kernel.
-        regularization: That of the fit, multiplied by the number of labelled rows; None to choose.
+        regularization: That of the fit, multiplied by the number of labeled rows; None to choose.
         condition_regularization: The regularization of the conditional expectation, multiplied by the number of its
             rows; None to choose.
         num_landmarks: The number of landmarks of Nyström's method for the conditional expectation; None for no
@@ -82,20 +82,20 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
     check: bool = True
     random_state: Seed = None
 
-    def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedKernelRidge:
+    def fit(self, X: object, y: object, X_unlabeled: object = None) -> ProjectedKernelRidge:
         """Choose the hyperparameters that are not given, and fit; see `ProjectedRegressor.fit`."""
-        rows, y = read_labelled(self, X, y, y_numeric=True)
-        further = read_unlabelled(self, X_unlabelled, rows).table
+        rows, y = read_labeled(self, X, y, y_numeric=True)
+        further = read_unlabeled(self, X_unlabeled, rows).table
         names = getattr(self, "feature_names_in_", None)
         self.statements_ = read_statements(self.collider, self.outcome, rows.table.shape[1], names)
         random = check_random_state(without_generator(self.random_state))
         self.independence_tests_ = (
             check_statements(self.statements_, rows.table, y[:, None], random) if self.check else ()
         )
-        unlabelled = further if len(further) else None
+        unlabeled = further if len(further) else None
         scale = self._choose_scale(rows.table, y, further)
-        self.model_ = self._choose(self._build(scale, rows.table, y, len(further)), rows.table, y, unlabelled)
-        prepared, data, _ = self.model_.prepare(rows.table, y, unlabelled)
+        self.model_ = self._choose(self._build(scale, rows.table, y, len(further)), rows.table, y, unlabeled)
+        prepared, data, _ = self.model_.prepare(rows.table, y, unlabeled)
         self.function_ = _fit(prepared, {}, data)
         if not np.isfinite(self.function_.coefficients).all():
             self.function_ = prepared.function_draw({}, data)  # not compiled, so that it says which matrix is singular
@@ -150,7 +150,7 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
         return ColliderRidge(kernel, condition_kernel, regularization, gamma, *parts, num_landmarks=count, **fields)
 
     def _choose(
-        self, model: ColliderRidge, table: np.ndarray, y: np.ndarray, unlabelled: np.ndarray | None
+        self, model: ColliderRidge, table: np.ndarray, y: np.ndarray, unlabeled: np.ndarray | None
     ) -> ColliderRidge:
         """Choose the regularizations that are not given; that of the expectation is chosen for the unprojected fit."""
         ridges = {"regularization": GRID}
@@ -160,10 +160,10 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
                 start = start.select(table, y, grid=ridges).model
             grid = {"condition_regularization": GRID}
             model = dataclasses.replace(
-                start.select_condition(table, y, grid=grid, unlabelled=unlabelled).model, projection=model.projection
+                start.select_condition(table, y, grid=grid, unlabeled=unlabeled).model, projection=model.projection
             )
         if self.regularization is None:
-            model = model.select(table, y, grid=ridges, unlabelled=unlabelled).model
+            model = model.select(table, y, grid=ridges, unlabeled=unlabeled).model
         return model
 
     def _count_landmarks(self, num_rows: int) -> int | None:

@@ -46,7 +46,7 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
         collider, outcome, conditional, several, tol, max_cycles: As for `ProjectedRegressor`.
         baseline: The regression of the indicators on B, as `conditional`; frequencies if B is empty.
         prefit: Whether the estimator is already fitted.
-        check: Whether to test on the labelled rows what the statements say, for the ranks of the targets, and to warn
+        check: Whether to test on the labeled rows what the statements say, for the ranks of the targets, and to warn
             of those that look false.
         random_state: The seed of the default estimator, of "forest" and "kernel-ridge", and of tests.
 
@@ -68,7 +68,7 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
     levels: Numbers = 0.5
     num_thresholds: int = 100
 
-    def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedQuantileRegressor:
+    def fit(self, X: object, y: object, X_unlabeled: object = None) -> ProjectedQuantileRegressor:
         """Fit the estimator and its projection; see `ProjectedRegressor.fit`.
 
         ValueError is also raised if `levels` or `num_thresholds` are invalid.
@@ -77,7 +77,7 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
         count(self.num_thresholds, "num_thresholds")
         rows, y = read_targets(self, X, y)
         # The test compares means: those of ranks exist for heavy tails too, and see shifts of any quantile.
-        plan, further = self._plan(rows, rankdata(y)[:, None], X_unlabelled)
+        plan, further = self._plan(rows, rankdata(y)[:, None], X_unlabeled)
         probabilities = np.arange(1, self.num_thresholds + 1) / self.num_thresholds
         self.thresholds_ = np.unique(np.quantile(y, probabilities, method="inverted_cdf"))
         below = (y[:, None] <= self.thresholds_).astype(float)

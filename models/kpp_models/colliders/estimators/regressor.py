@@ -47,7 +47,7 @@ class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
         several: How several statements are imposed: "in-turn", one after the other until nothing changes, or
             "jointly", by one additive regression on all conditions, for which `conditional` must be linear in features
             and all statements must have the same B.
-        check: Whether to test on the labelled rows, at the level 0.01, whether the statements hold for the mean of Y,
+        check: Whether to test on the labeled rows, at the level 0.01, whether the statements hold for the mean of Y,
             and to warn if one is rejected.
         gain_folds: The number of folds by which `gain_` is estimated, each of which takes another fit of the estimator;
             None leaves it out.
@@ -73,13 +73,13 @@ class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
 
     gain_folds: int | None = 5
 
-    def fit(self, X: object, y: object, X_unlabelled: object = None) -> ProjectedRegressor:
+    def fit(self, X: object, y: object, X_unlabeled: object = None) -> ProjectedRegressor:
         """Fit the estimator and its projection.
 
         Args:
-            X: The features of labelled rows, an array (n, d) or a data frame of numbers.
+            X: The features of labeled rows, an array (n, d) or a data frame of numbers.
             y: Their targets, (n,).
-            X_unlabelled: The features of further rows, (m, d), for the conditional regression.
+            X_unlabeled: The features of further rows, (m, d), for the conditional regression.
 
         Returns:
             The estimator itself.
@@ -90,7 +90,7 @@ class ProjectedRegressor(RegressorMixin, ProjectedEstimator):
             kpp.causal.ColliderError: If the graph has no collider partition of the outcome.
         """
         rows, y = read_targets(self, X, y)
-        plan, further = self._plan(rows, y[:, None], X_unlabelled)
+        plan, further = self._plan(rows, y[:, None], X_unlabeled)
         self._keep(self._fit_function(plan, rows, y, further))
         self.estimator_ = self._function.plain.predictor
         self.gain_ = None
@@ -149,9 +149,9 @@ def _cross_fitted_gain(
 
         E[(Y - h)^2] - E[(Y - h + e)^2] = E[2 (h - f_0) e - e^2] - 2 E[(Y - f_0) e]
 
-    The first term is averaged over all rows, the second over the labelled ones, each row by the h, e and baseline
+    The first term is averaged over all rows, the second over the labeled ones, each row by the h, e and baseline
     :math:`f_0` of the folds without it. The second is 0 for the true baseline; it corrects the bias from an estimated
-    one. Each fit is one to labelled rows, their targets, and the `further` rows without labels. With one estimate of e
+    one. Each fit is one to labeled rows, their targets, and the `further` rows without labels. With one estimate of e
     the largest possible gain cannot be estimated, so `largest_gain` equals the gain; see `kpp.metrics.projection_gain`.
 
     References:
@@ -161,7 +161,7 @@ def _cross_fitted_gain(
     if num_folds < 2:
         raise ValueError(f"`gain_folds` must be at least 2, or None, got {num_folds}")
     num_folds = min(num_folds, len(rows))
-    of_all, of_labelled = [np.empty(len(rows)), np.empty(len(further))], np.empty(len(rows))
+    of_all, of_labeled = [np.empty(len(rows)), np.empty(len(further))], np.empty(len(rows))
     for fold, further_fold in zip(
         np.array_split(random.permutation(len(rows)), num_folds),
         np.array_split(random.permutation(len(further)), num_folds),
@@ -170,13 +170,13 @@ def _cross_fitted_gain(
         function = fit(rows.without(fold), np.delete(y, fold), further.without(further_fold))
         excess, taken, start = _parts_at(function, rows.take(fold))
         of_all[0][fold] = 2 * excess * taken - taken**2  # 2 (h - f_0) e - e^2
-        of_labelled[fold] = 2 * (y[fold] - start) * taken  # 2 (Y - f_0) e, of mean 0 for the true f_0
+        of_labeled[fold] = 2 * (y[fold] - start) * taken  # 2 (Y - f_0) e, of mean 0 for the true f_0
         if len(further_fold):
             excess, taken, _ = _parts_at(function, further.take(further_fold))
             of_all[1][further_fold] = 2 * excess * taken - taken**2
     total = len(rows) + len(further)
-    gain = float(np.concatenate(of_all).mean() - of_labelled.mean())
-    influence = of_all[0] / total - of_labelled / len(rows)
+    gain = float(np.concatenate(of_all).mean() - of_labeled.mean())
+    influence = of_all[0] / total - of_labeled / len(rows)
     variance = len(rows) * influence.var(ddof=1)  # of a sum over independent rows
     if len(further) > 1:
         variance += len(further) * of_all[1].var(ddof=1) / total**2

@@ -35,17 +35,15 @@ class Rows:
         return self.take(np.delete(np.arange(len(self)), index))
 
 
-def read_labelled(
-    estimator: BaseEstimator, X: object, y: object, *, y_numeric: bool = False
-) -> tuple[Rows, np.ndarray]:
-    """Read labelled rows, at least two, and make the estimator remember number and names of the columns."""
+def read_labeled(estimator: BaseEstimator, X: object, y: object, *, y_numeric: bool = False) -> tuple[Rows, np.ndarray]:
+    """Read labeled rows, at least two, and make the estimator remember number and names of the columns."""
     table, labels = read_arrays(estimator, X, y, ensure_min_samples=2, numeric=y_numeric)
     return Rows(X if is_table(X) else table, table), labels
 
 
 def read_targets(estimator: BaseEstimator, X: object, y: object) -> tuple[Rows, Float[np.ndarray, " n"]]:
     """Read rows whose labels are numbers."""
-    rows, targets = read_labelled(estimator, X, y, y_numeric=True)
+    rows, targets = read_labeled(estimator, X, y, y_numeric=True)
     return rows, targets.astype(np.float64)
 
 
@@ -55,9 +53,9 @@ def read_new_rows(estimator: BaseEstimator, X: object) -> Rows:
     return Rows(X if is_table(X) else table, table)
 
 
-def read_unlabelled(estimator: BaseEstimator, X_unlabelled: object, labelled: Rows) -> Rows:
+def read_unlabeled(estimator: BaseEstimator, X_unlabeled: object, labeled: Rows) -> Rows:
     """Read the rows without labels; None means that there are no such rows."""
-    return labelled.take(np.arange(0)) if X_unlabelled is None else read_new_rows(estimator, X_unlabelled)
+    return labeled.take(np.arange(0)) if X_unlabeled is None else read_new_rows(estimator, X_unlabeled)
 
 
 def fit_predictor(estimator: object, prefit: bool, rows: Rows, targets: np.ndarray) -> Any:

@@ -68,7 +68,7 @@ def check_statements(
     targets: Float[np.ndarray, "n q"],
     random: np.random.RandomState,
 ) -> tuple[MeanIndependenceTest, ...]:
-    """Test on labelled rows (n, d) what the statements say about functions of the target, (n, q), and return the tests.
+    """Test on labeled rows (n, d) what the statements say about functions of the target, (n, q), and return the tests.
 
     Statements that look false give a warning. A statement is rejected if its p-value is below 0.01. If there are more
     than 1000 rows, 1000 of them are drawn, because the time of a test grows with the cube of the number of rows.
@@ -82,7 +82,7 @@ def check_statements(
         test = mean_independence_test(rng_key, targets, table[:, statement.of], given, max_rows=MAX_TESTED_ROWS)
         if test.p_value < LEVEL:
             warnings.warn(
-                f"`collider` says {statement}, but the labelled rows speak against it (p = {test.p_value:.2g} of "
+                f"`collider` says {statement}, but the labeled rows speak against it (p = {test.p_value:.2g} of "
                 "kpp.embeddings.mean_independence_test); if it is false, the projection takes away what is true",
                 UserWarning,
                 stacklevel=4,

@@ -34,7 +34,7 @@ _UNCERTAINTY = (
 
 @dataclasses.dataclass(frozen=True)
 class MediationEffects:
-    r"""Direct and indirect effects of a treatment that changes from t' to t, as labelled draws.
+    r"""Direct and indirect effects of a treatment that changes from t' to t, as labeled draws.
 
     With M(t) for the mediators and Y(t, m) for the outcome under interventions, the dataset holds, each (chain, draw),
 

@@ -1,6 +1,6 @@
 """The figures of the report other than those of explanations: target, priors, predictive check, leave-one-out.
 
-Each takes labelled arrays and returns a matplotlib figure; draw them inside `figure_style` of
+Each takes labeled arrays and returns a matplotlib figure; draw them inside `figure_style` of
 `kpp_study.report.drawings.images`.
 """
 

@@ -46,12 +46,12 @@ def _read_with_graph(config: DataConfig) -> StudyData:
     if files.treatment is not None:
         return _read_with_treatment(config, files.treatment)
     data = _read_plain(config)
-    if files.unlabelled is None:
+    if files.unlabeled is None:
         return data
     names = list(data.units.schema.feature_names)
-    table = read_complete_rows(files.unlabelled, "data.unlabelled", config.dialect, {"unlabelled": names})
-    with blame("data.unlabelled"):
-        return dataclasses.replace(data, options={"unlabelled": data.units.points(table[names])})
+    table = read_complete_rows(files.unlabeled, "data.unlabeled", config.dialect, {"unlabeled": names})
+    with blame("data.unlabeled"):
+        return dataclasses.replace(data, options={"unlabeled": data.units.points(table[names])})
 
 
 def _read_with_treatment(config: DataConfig, treatment: str) -> StudyData:

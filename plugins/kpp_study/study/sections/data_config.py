@@ -81,8 +81,8 @@ def _check(config: DataConfig) -> None:
     if config.kind == "bags" and further.targets is not None and not further.covariates:
         raise StudyError("data.covariates is missing: they are the columns that join `bags` and `targets`")
     if config.kind == "graph" and further.treatment is not None:
-        if further.unlabelled is not None:
-            raise StudyError("data.unlabelled must be left out beside data.treatment")
+        if further.unlabeled is not None:
+            raise StudyError("data.unlabeled must be left out beside data.treatment")
         if further.treatment not in (features or (further.treatment,)):
             raise StudyError(f"data.features must contain the treatment {further.treatment!r}, or be left out")
     if config.kind == "graph":
@@ -111,7 +111,7 @@ _TREATED = "with treatments, outcomes and columns to adjust for"
 _FURTHER: dict[str, dict[str, Key]] = {
     "table": {},
     "graph": {
-        "unlabelled": file("a file of rows without the target"),
+        "unlabeled": file("a file of rows without the target"),
         "graph": text(_GRAPH, required=True),
         "treatment": text("the column whose effect on the target is of interest; the graph decides what to adjust for"),
         "mediators": names("columns through which a part of the effect leads; the study reports this part"),

@@ -106,7 +106,7 @@ def test_a_single_statement_needs_no_second_cycle():
 @pytest.mark.slow
 def test_the_warning_of_a_false_statement_names_it():
     x, noise = np.random.default_rng(0).normal(size=(2, 60, 2))
-    with pytest.warns(UserWarning, match=r"`collider` says y _\|\|_ 0, but the labelled rows speak against it"):
+    with pytest.warns(UserWarning, match=r"`collider` says y _\|\|_ 0, but the labeled rows speak against it"):
         model = ProjectedRegressor(
             LinearRegression(), collider=Independence("y", (0,)), gain_folds=None, random_state=0
         ).fit(x, 3 * x[:, 0] + noise[:, 0])

@@ -75,11 +75,11 @@ def test_what_is_not_given_is_chosen():
     assert factor in FACTORS
     np.testing.assert_allclose(factors[0], factor)
     # Both are what the model's own searches choose, one given the other.
-    found = model.select(x, y, grid={"regularization": GRID}, unlabelled=further)
+    found = model.select(x, y, grid={"regularization": GRID}, unlabeled=further)
     assert model.regularization == found.chosen["regularization"]
     plain = ColliderRidge(model.kernel, model.condition_kernel, 1.0, 1.0, (1,), (0, 2), projection="none")
     plain = plain.select(x, y, grid={"regularization": GRID}).model
-    chosen = plain.select_condition(x, y, grid={"condition_regularization": GRID}, unlabelled=further).chosen
+    chosen = plain.select_condition(x, y, grid={"condition_regularization": GRID}, unlabeled=further).chosen
     assert model.condition_regularization == chosen["condition_regularization"]
     # Of all factors, this one has the least leave-one-out error without a projection.
     errors = []
