@@ -188,7 +188,7 @@ def study_page() -> str:
     lines = heading("Study file")
     lines += ["The keys of each section. The guide to studies shows whole files: :doc:`../how_to/studies`. ", ""]
     lines += ["``kpp schema`` prints the same for editors, with the fields of each registered class.", ""]
-    for name in ("study", "data", "report"):
+    for name in ("study", "data", "certificate", "report"):
         lines += heading(f"[{name}]", "-")
         for section in sections[name].get("oneOf", [sections[name]]):
             kind = section["properties"].get("kind", {}).get("const")

@@ -48,6 +48,16 @@ def test_the_code_of_a_page_is_run_when_the_site_is_built(page: Path):
         assert page.read_text(encoding="utf-8").startswith(NOTEBOOK)
 
 
+@pytest.mark.slow
+def test_the_code_for_users_of_other_libraries_does_what_the_page_says():
+    names: dict[str, object] = {}
+    for _, code in blocks(ROOT / "docs" / "how_to" / "coming_from.md", "{code-cell}"):
+        exec(re.sub(r"^:tags:.*$", "", code, flags=re.MULTILINE), names)
+    low, high = names["found"].contrast(1.0, 0.0).quantile([0.05, 0.95])
+    assert low < 1.0 < high  # the true effect
+    assert names["tests"]["p_value"].item() < 0.05
+
+
 @pytest.mark.parametrize("page", [page for page in READ if page.name != "CONTRIBUTING.md"], ids=page_name)
 def test_the_code_of_a_page_need_not_be_scrolled(page: Path):
     code = [

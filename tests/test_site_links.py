@@ -116,7 +116,8 @@ def test_a_notebook_can_be_read_outside_the_site(page_links: ModuleType):
 
 def test_the_search_words_belong_to_pages():
     words = tomllib.loads((DOCS / "search_words.toml").read_text(encoding="utf-8"))
-    assert not [page for page in words if not (DOCS / f"{page}.md").exists()]
+    sources = {page: (DOCS / f"{page}.md", DOCS.parent / "examples" / f"{page}.py") for page in words}
+    assert not [page for page, paths in sources.items() if not any(path.exists() for path in paths)]
     assert {"feature importance", "missing values", "SHAP"} <= {
         phrase for phrases in words.values() for phrase in phrases
     }

@@ -67,7 +67,7 @@ def test_a_page_of_each_kind_fits_a_larger_window(tab, kinds, width):
     assert not faults, faults
 
 
-@pytest.mark.parametrize("word", ["deconditional", "lengthscale", "Shapley"])
+@pytest.mark.parametrize("word", ["deconditional", "lengthscale", "Shapley", "2SLS", "quickstart"])
 def test_the_search_finds_a_word(tab, site_files, word):
     tab.open(f"search.html?q={word}")
     links = tab.page.locator("#search-results ul.search li a")
