@@ -71,6 +71,18 @@ def test_a_new_study_writes_the_dialect_that_the_file_shows(tmp_path, name, monk
     assert data.features["ort"].tolist() == table["ort"].tolist()
 
 
+@pytest.mark.slow
+def test_two_commands_lead_from_a_table_of_german_excel_to_a_report(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table, options, _ = DIALECTS["German Excel"]
+    table.to_csv("tabelle.csv", index=False, **options)
+    for command in ("new study tabelle.csv --target y --yes", "run study.toml --output results --quiet"):
+        result = CliRunner().invoke(main, command.split())
+        assert result.exit_code == 0, result.output
+    report = (tmp_path / "results" / "report.html").read_text(encoding="utf-8")
+    assert all(name in report for name in ("größe", "ort", "Köln", "Besançon; FR"))
+
+
 WRONG = {
     "no names": ("1.5,2.5,3\n1,2,3\n", r"no line with the names of the columns, it begins with \['1.5', '2.5', '3'\]"),
     "a comment": ("# made by a machine\na,b,y\n1,2,3\n", "begins with a comment, '# made by a machine"),
