@@ -65,7 +65,7 @@ def measure_counterfactuals(seed: int) -> dict[str, Intervals]:
         table = pd.DataFrame({"dose": x[:, 0], "age": age, "rate": function(x) + kept})
         table.to_csv(Path(folder) / "table.csv", index=False)
         plan = make_plan(parse_study(STUDY, folder=Path(folder)), progress=False)
-        found = plan.counterfactuals(plan.fit())
+        found = plan.counterfactuals(plan.fit(), plan.altered)
     return {"the target with another treatment": Intervals(truth[found.index], found["lower"], found["upper"])}
 
 

@@ -32,6 +32,7 @@ from kpp_study.study.errors import StudyError, blame
 from kpp_study.study.reading.data import StudyData
 from kpp_study.study.reading.kinds import read_data
 from kpp_study.study.sections.config import StudyConfig
+from kpp_study.study.sections.data_config import DataConfig
 from kpp_study.study.sections.section import Rows
 
 
@@ -82,8 +83,8 @@ class StudyPlan:
                 inference=_quiet(self.config.inference),
             )
 
-    def counterfactuals(self, fit: Fit) -> pd.DataFrame:
-        """Return what the target of the explained rows would have been, with 90% intervals.
+    def counterfactuals(self, fit: Fit, altered: np.ndarray) -> pd.DataFrame:
+        """Return what the target of the explained rows would have been at `altered`, with 90% intervals.
 
         It is y + f(t', z) - f(t, z), with the treatment t, its other value t' and the columns z to adjust for: the
         noise of a row stays what it was (abduction, action and prediction; Pearl, 2009, theorem 7.1.7).
@@ -91,7 +92,7 @@ class StudyPlan:
         law = (
             fit.thin(self.config.explainer.max_draws)[0]
             .function_posterior()
-            .of(Values(self.altered) - Values(self.data.units.points(self.data.x[self.rows])))
+            .of(Values(altered) - Values(self.data.units.points(self.data.x[self.rows])))
         )
         observed, changes = self.data.y[self.rows], [np.mean(law.mean, axis=(0, 1)), *law.interval(0.9)]
         mean, lower, upper = observed + self.data.units.target_scale * np.stack(changes)
@@ -149,18 +150,18 @@ def make_plan(config: StudyConfig, *, progress: bool) -> StudyPlan:
             check_certifiable(prepared, arrays, schema)
     names = ("fit", "explain", "predict", "prior", "certify")
     keys = dict(zip(names, jax.random.split(jax.random.key(config.seed), len(names)), strict=True))
-    value = config.data.further.counterfactual if config.data.kind == "graph" else None
-    altered = None if value is None else _altered(value, data, rows, getattr(model, "likelihood", None))
+    is_altered = config.data.kind == "graph" and config.data.further.counterfactual is not None
+    altered = _altered(config.data, data, rows, getattr(model, "likelihood", None)) if is_altered else None
     with blame("[explainer]"):
         _rehearse(keys["explain"], prepared, config, data)
     return StudyPlan(config, data, rows, data.points.take(rows), altered, background, keys, progress)
 
 
-def _altered(value: Any, data: StudyData, rows: np.ndarray, likelihood: object) -> np.ndarray:
+def _altered(config: DataConfig, data: StudyData, rows: np.ndarray, likelihood: object) -> np.ndarray:
     """Return the explained rows with another value of the treatment, in the model's units."""
     if data.is_label or not isinstance(likelihood, (NoneType, GaussianLikelihood, StudentTLikelihood)):
         raise StudyError("data.counterfactual needs a target of numbers with Gaussian or Student-t noise")
-    units, name = data.units, data.treatment
+    units, name, value = data.units, config.further.treatment, config.further.counterfactual
     with blame("data.counterfactual"):
         points = np.array(as_finite_array(units.schema.read(data.features.take(rows).assign(**{name: value})), name))
     column = units.schema.index(name)

@@ -158,7 +158,7 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages, media
             said = [sentences.effect(contents.curves[0], plan.data.units.target)]
             said += [] if mediated is None else [sentences.mediation(mediated, plan.data.units.target)]
             if plan.altered is not None:
-                table = plan.counterfactuals(fit)
+                table = plan.counterfactuals(fit, plan.altered)
                 table.to_csv(folder / "counterfactual.csv")
                 value = plan.config.data.further.counterfactual
                 said.append(sentences.counterfactual(table, plan.data.treatment, value, plan.data.units.target))

@@ -83,7 +83,7 @@ def test_what_has_no_answer_is_refused_before_a_fit(folder, old, new, message):
 @pytest.fixture(scope="module")
 def answers(folder):
     plan = plan_of(folder)
-    return plan, plan.counterfactuals(plan.fit())
+    return plan, plan.counterfactuals(plan.fit(), plan.altered)
 
 
 def test_values_and_intervals_are_those_of_textbook_regression(answers):
