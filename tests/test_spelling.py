@@ -15,8 +15,8 @@ STEMS = (
     "labelled labelling misspelt"
 ).split()
 BRITISH = re.compile("|".join(STEMS), re.IGNORECASE)
-# A name that was changed, titles of papers, a color map of Matplotlib, an attribute of HTML, an experiment whose name is
-# that of its stored results, and an array of the reference data.
+# A name that was changed, titles of papers, a color map of Matplotlib, an attribute of HTML, an experiment whose name
+# is that of its stored results, and an array of the reference data.
 ALLOWED = re.compile(
     r"`unlabelled`|returning the favour|generalised covariance measure|Greys|labelledby|"
     r"(gpec|shapley)[_-]regularisation|out_var_normalised",
