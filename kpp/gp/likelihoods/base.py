@@ -178,6 +178,8 @@ def _slope(function: Any) -> Any:
 class FunctionLikelihood(AbstractPointwiseLikelihood):
     """The law of the observations as a function of their latent values and exposures.
 
+    Its density should be log-concave in the latent values, because Laplace's approximation takes it as such unchecked.
+
     Args:
         function: Takes f (n,) and the exposure, and returns a NumPyro distribution with the batch shape (n,).
         y: The observations, (n,), or None.
