@@ -71,6 +71,7 @@ def before() -> dict[str, object]:
     "kpp.games.Interventional",
     "kpp.games.Observational",
     "kpp_models.estimators.GPRegressor",
+    "kpp.Fit",
 )
 @pytest.mark.parametrize("name", IN_DOCSTRINGS)
 def test_the_example_of_a_docstring_prints_what_it_says(name: str, before: dict[str, object]):

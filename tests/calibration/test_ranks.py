@@ -76,6 +76,7 @@ def test_the_right_posterior_passes_and_wrong_ones_fail():
     assert uniformity_test(conjugate(noise=4.0), 31).p_value < 1e-4
 
 
+@pytest.mark.slow
 def test_p_values_are_uniform_under_the_hypothesis():
     """300 tests of 200 uniform ranks: their chi-square p-values pass Kolmogorov's test themselves."""
     values = [uniformity_test(RNG.integers(0, 64, 200), 63).chi_square_p_value for _ in range(300)]

@@ -164,6 +164,7 @@ def test_the_first_minimal_set_has_the_least_variance_of_all_minimal_ones(brute,
         assert all(least <= variance(model, {"x"}, {"y"}, given) * (1 + 1e-10) for given in sets)
 
 
+@pytest.mark.slow_variants("small")
 @pytest.mark.usefixtures("unchecked")
 def test_the_optimal_set_has_the_least_variance_of_all(brute, cases, valid):
     rng = np.random.default_rng(4)

@@ -192,6 +192,7 @@ def test_large_sparse_graphs_have_short_answers(number):
     assert identify(tree, treatment="v4", outcome=["v8", "v19"]).text() == "P(v19 | v4) P(v8 | v4)"
 
 
+@pytest.mark.slow
 def test_a_large_graph_is_searched_a_few_times_for_each_of_its_nodes(monkeypatch):
     """Each node has three parents among the 30 before it; in one graph a hidden cause of x and y too.
 
@@ -241,6 +242,7 @@ def compare_with_tangents(
     return identified, len(asked[:how_many]) - identified
 
 
+@pytest.mark.slow
 def test_the_law_determines_what_is_identified_and_nothing_else():
     rng = np.random.default_rng(0)
     counts = [compare_with_tangents(rng, spec, how_many=2) for spec in oracle.all_graphs("ABC")]

@@ -187,6 +187,7 @@ def predictions(fitted, points):
     return getattr(fitted, "decision_function", getattr(fitted, "predict", None))(points)
 
 
+@pytest.mark.slow_variants("2-Ridge", "3-Ridge")
 @pytest.mark.parametrize("name", LINEAR)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_linear_models_predict_the_same_behind_scalers_and_features(name, classes):

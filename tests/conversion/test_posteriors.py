@@ -75,6 +75,7 @@ def test_one_target_in_a_column_is_one_output():
     assert_agrees(kpp.as_gp_posterior(model), model.predict(NEW), latent_covariance(model, NEW))
 
 
+@pytest.mark.slow
 def test_a_periodic_process_of_one_feature_has_the_same_posterior():
     model = process(gp.ExpSineSquared(1.2, 2.5) + gp.RBF(3.0)).fit(X[:, :1], Y)
     new = NEW[:, :1]
@@ -90,6 +91,7 @@ SCALERS = {
 }
 
 
+@pytest.mark.slow_variants("StandardScaler")
 @pytest.mark.parametrize("name", SCALERS)
 def test_scalers_in_front_of_a_process_are_absorbed(name):
     kernel = 2.0 * gp.Matern(ARD, nu=2.5) * gp.RationalQuadratic(2.0) + gp.ConstantKernel(0.3)

@@ -44,6 +44,7 @@ def as_image(x, shape):
     return np.moveaxis(x.reshape(shape), -1, 0)
 
 
+@pytest.mark.slow_variants("1")
 @pytest.mark.parametrize("inputs", [1, 3])
 def test_a_convolution_is_that_of_scipy(inputs):
     convolution, image = Convolution(KEY, inputs, 2), RNG.normal(size=(inputs, 4, 5))

@@ -102,6 +102,7 @@ def test_networks_of_equinox_are_trained_too(data):
     assert trained.network(jnp.zeros(3)).shape == (1,)
 
 
+@pytest.mark.slow_variants("options0-`num_epochs` must be at least 1, got 0")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -132,6 +132,7 @@ def refitted_losses(cls):
 SLOW = pytest.param(ShrinkageConditionalMeanEmbedding, id="shrinkage", marks=pytest.mark.slow)
 
 
+@pytest.mark.slow_variants("replicated")
 @pytest.mark.parametrize("cls", [SLOW, pytest.param(ReplicatedConditionalMeanEmbedding, id="replicated")])
 def test_leave_one_out_losses_are_those_of_refits_without_a_bag(cls, tolerance):
     found = eqx.filter_jit(lambda embedding: embedding.leave_one_out_losses())(embedding(cls))

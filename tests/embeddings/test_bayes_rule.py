@@ -34,6 +34,7 @@ def discrete_posterior(epsilon, delta):
     return np.stack([np.asarray(found)[x == state].sum(axis=0) for state in range(3)])
 
 
+@pytest.mark.slow
 def test_without_regularization_it_is_the_rule_of_bayes():
     joint = PRIOR[:, None] * COUNTS / COUNTS.sum(axis=1, keepdims=True)
     # The regularizations change masses of at least 0.1 by the factors 1 + 1e-9 and 1 + 1e-14 / 0.01.
@@ -60,6 +61,7 @@ def published(delta, gram, sections):
     return scaled @ np.linalg.solve(scaled @ scaled + delta * np.eye(7), masses[:, None] * sections)
 
 
+@pytest.mark.slow
 def test_weights_are_the_published_ones():
     gram, sections = (np.exp(-((Y - other.T) ** 2) / 2 / 0.8**2) for other in (Y, QUERY))
     found = weights(KernelBayesRule(LIKELIHOOD, U, 1e-3, GAMMA), QUERY)

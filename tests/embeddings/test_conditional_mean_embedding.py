@@ -83,6 +83,7 @@ def test_conditional_expectation_of_a_gaussian_pair():
     np.testing.assert_allclose(found, np.cos(0.8 * query[:, 0]) * np.exp(-0.18), atol=0.14)
 
 
+@pytest.mark.slow_variants("0.001")
 @pytest.mark.parametrize("regularization", [1e-3, 0.3])
 def test_leave_one_out_losses_are_those_of_refits(regularization, tolerance):
     expected = refitted_losses(np.arange(N)[:, None], regularization)

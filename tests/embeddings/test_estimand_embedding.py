@@ -331,7 +331,7 @@ def test_draws_are_expectations_from_halves_of_the_rows(napkin):
         np.testing.assert_allclose(draw, redrawn(embedding.with_iterations(3), half), rtol=1e-9)
 
 
-@pytest.mark.slow_variants("1")
+@pytest.mark.slow_variants("1", "4")
 @pytest.mark.parametrize("num_iterations", [1, 4])
 def test_iterations_regress_what_is_left_of_the_outcome(num_iterations):
     """Each iteration adds the ridge regression of the residuals so far: iterated Tikhonov regularization."""

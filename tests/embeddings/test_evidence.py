@@ -38,6 +38,7 @@ SLOW_DENSE = pytest.param(INPUT_KERNEL, id="dense", marks=pytest.mark.slow)
 SLOW_BY_FEATURES = pytest.param(FEATURES, id="features", marks=pytest.mark.slow)
 
 
+@pytest.mark.slow_variants("dense")
 @pytest.mark.parametrize("kernel", [DENSE, SLOW_BY_FEATURES])
 def test_evidence_of_pairs(kernel, tolerance):
     embedding = ConditionalMeanEmbedding(kernel=KERNEL, input_kernel=kernel, inputs=Y, points=X, regularization=0.05)

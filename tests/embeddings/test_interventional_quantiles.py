@@ -54,6 +54,7 @@ def test_distribution_functions_increase_and_quantiles_invert_them():
         np.testing.assert_array_equal(row, expected)
 
 
+@pytest.mark.slow
 def test_quantiles_of_equal_weights_are_order_statistics():
     # Sums of 1/40 must not miss a level that they reach but for rounding.
     levels = np.arange(1, 41) / 40

@@ -26,6 +26,7 @@ def brute(kernel, x1, x2):
     return np.array([[float(evaluate(kernel, a, b)) for b in x2] for a in x1])
 
 
+@pytest.mark.slow
 def test_values_are_means_of_kernel_sections(samples):
     x, z = samples
     kernel = RBF(jnp.array([0.7, 1.3]), variance=2.0)
@@ -72,6 +73,7 @@ def test_expectation_of_draws_and_outputs_keeps_their_axes(samples):
     np.testing.assert_allclose(found[:, :, 0], np.asarray(function(x)).mean(2), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_embedding_of_a_gaussian_sample_approaches_the_closed_form():
     # E k(X, z) = prod_j sqrt(l^2 / (l^2 + s^2)) exp(-z_j^2 / (2 (l^2 + s^2))) for X ~ N(0, s^2 I) and the RBF kernel
     # (Gaussian convolution). The standard error of a mean of 40000 numbers in [0, 1] is below 0.5 / 200 = 2.5e-3;

@@ -99,6 +99,7 @@ def test_children_given_spouses_have_the_law_of_the_children(process):
     np.testing.assert_allclose(draws.mean(0), others.mean(0), atol=bound)
 
 
+@pytest.mark.slow
 def test_the_oracle_gap_of_a_child_is_that_by_quadrature(simulation, process):
     """Given spouses with explained variance v, X1 is g1(sqrt(v) a + sqrt(1 - v) b) with normal a and b, and noise."""
     sigma = simulation.SIGMA

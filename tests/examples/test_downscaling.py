@@ -56,6 +56,7 @@ def test_netcdf_files_of_two_resolutions_become_bags(script, tmp_path):
     np.testing.assert_array_equal(read["pressure"][0, 0], fields["pressure"].mean("time").sel(longitude=0.0)[0])
 
 
+@pytest.mark.slow
 def test_the_default_has_several_covariates_and_a_mediator_that_is_none_of_them(script):
     fields = script.simulate(24, 48)
     problem = script.pose(fields, 4, seed=0)

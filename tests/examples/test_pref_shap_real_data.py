@@ -47,6 +47,7 @@ def test_winners_win_as_often_as_their_log_odds_say(games, name):
     assert set(game.deciding) | set(game.irrelevant) <= known
 
 
+@pytest.mark.slow
 def test_battles_follow_their_rule(games):
     game = games.pokemon_game(np.random.default_rng(0), 40, 200)
     items = game.items.set_index("ID")

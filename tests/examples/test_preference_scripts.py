@@ -104,6 +104,7 @@ def test_scores_by_hand(methods):
     )
 
 
+@pytest.mark.slow
 def test_parts_keep_their_matches_on_all_pairs(methods, real):
     every = real.read(None, None)
     np.testing.assert_allclose(np.asarray(every.items).std(axis=0), 1.0, rtol=1e-12)

@@ -12,6 +12,7 @@ def script(load_script):
     return load_script("reproduce/swiss_roll.py")
 
 
+@pytest.mark.slow
 def test_rolls_are_cut_as_published(script):
     """5000 points in 50 slices of equal width: 12 to 366 points each, standardised; averages differ by noise of .05."""
     roll = script.make_roll(0, 5000, 50)

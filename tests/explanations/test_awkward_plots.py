@@ -85,6 +85,7 @@ def overlap(one, other) -> bool:
     return width > 1 and min(one.y1, other.y1) - max(one.y0, other.y0) > 1
 
 
+@pytest.mark.slow_variants("bar-many", "beeswarm-many", "forest-many", "interactions-many", "waterfall-many")
 @pytest.mark.parametrize(("name", "size"), [case for case in CASES if case not in WITHOUT_FEATURES], ids=str)
 def test_labels_do_not_overlap_and_legends_lie_beside_the_data(name, size):
     ax = CALLS[name](None, MANY) if size == "many" else CALLS[name](plt.subplots(figsize=(7.0, 5.0))[1], FEW)

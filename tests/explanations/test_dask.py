@@ -87,7 +87,7 @@ TABLES = {
 }
 
 
-@pytest.mark.slow_variants("array", "chunks of features", "data frame", "empty chunk")
+@pytest.mark.slow_variants("array", "chunks of features", "data frame", "empty chunk", "empty partition", "xarray")
 @pytest.mark.parametrize("table", TABLES)
 def test_the_values_are_those_of_the_rows_in_memory(table):
     lazy = kpp.explain(make_function(), TABLES[table](), background=BACKGROUND)
@@ -162,6 +162,7 @@ def test_a_bad_row_is_named(kind, value):
         lazy.values.compute()
 
 
+@pytest.mark.slow
 def test_a_store_holds_the_explanation_and_is_read_lazily(tmp_path):
     lazy = kpp.explain(make_function(), da.from_array(ROWS, chunks=(10, 3)), background=BACKGROUND)
     path = tmp_path / "out.zarr"
@@ -175,6 +176,7 @@ def test_a_store_holds_the_explanation_and_is_read_lazily(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["out.zarr"]
 
 
+@pytest.mark.slow
 def test_plots_of_a_store_show_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr("kpp.explanations.parts.plotting._SHOWN", 7)
     lazy = kpp.explain(make_function(), da.from_array(ROWS, chunks=(10, 3)), background=BACKGROUND)

@@ -31,6 +31,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow_variants("by_chain_and_draw-axes0-2")
 @pytest.mark.parametrize(("function", "axes", "chains"), FORMS)
 def test_shapley_values_of_a_linear_function_are_exact_for_every_draw(function, axes, chains):
     wrapped = kpp.DrawFunction(function, draw_axes=axes)
@@ -49,6 +50,7 @@ def test_chains_without_draws_and_outputs_with_names():
     assert explanation.output_names == ("a", "b")
 
 
+@pytest.mark.slow
 def test_a_function_of_data_frames_gets_text_and_booleans_again():
     table = pd.DataFrame({"age": [1.0, 2.0, 3.0], "region": ["south", "north", "south"], "old": [False, True, True]})
 
@@ -68,6 +70,7 @@ def test_a_function_of_data_frames_gets_text_and_booleans_again():
     assert list(explanation.values["feature"].values) == ["age", "region", "old"]
 
 
+@pytest.mark.slow
 def test_instances_are_explained_in_blocks_if_there_are_many_draws(monkeypatch):
     module = pytest.importorskip("kpp_surrogates.shapley")
     wrapped = kpp.DrawFunction(by_chain_and_draw)
@@ -80,6 +83,7 @@ def test_instances_are_explained_in_blocks_if_there_are_many_draws(monkeypatch):
     assert max(seen) < 8 * 6 * 4  # all coalitions, background rows and instances
 
 
+@pytest.mark.slow
 def test_as_many_draws_as_coalitions_and_points_are_not_mixed_up():
     """Two features have four coalitions: with four chains and draws, only the number of axes tells them apart."""
     slopes = RNG.normal(size=(4, 4, 2))

@@ -97,6 +97,7 @@ def test_a_name_finds_the_explainer_and_the_numbers_are_right():
     assert float(explanation.additivity_error().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_draws_of_a_function_become_draws_of_the_explanation():
     coefficients = RNG.normal(size=(2, 4, 8))
     draws = RKHSFunction.over_draws(Linear(), BACKGROUND, coefficients, 0.5, batch_shape=(2, 4))

@@ -130,6 +130,7 @@ def test_shapley_values_have_the_least_infidelity_of_all_that_add_up():
         assert (quality(explain(curved, errors), curved, BACKGROUND).infidelity > least).all()
 
 
+@pytest.mark.slow
 def test_draws_of_a_law_add_their_covariance_to_the_infidelity():
     covariance = np.array([[0.4, 0.1, 0.0], [0.1, 0.3, -0.1], [0.0, -0.1, 0.2]])
     explanation = explain(curved, covariance=np.broadcast_to(covariance, (4, 3, 3)))
@@ -152,6 +153,7 @@ def test_many_features_take_a_sample_of_coalitions():
     np.testing.assert_allclose(measured.infidelity, expected, rtol=0.3)
 
 
+@pytest.mark.slow
 def test_other_games_and_one_feature():
     function = kpp.RKHSFunction(kpp.kernels.RBF(1.0), BACKGROUND, RNG.normal(size=9), intercept=0.2)
     measured = quality(Explanation.create(X, 0.0, function(X), X), function, Baseline())

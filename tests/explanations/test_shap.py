@@ -139,6 +139,7 @@ def test_interactions_of_trees_are_k_sii_of_their_game():
     np.testing.assert_allclose(read.predictions, forest.predict(rows), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_exact_interactions_are_the_shapley_taylor_index():
     read = kpp.Explanation.from_shap(shap.ExactExplainer(smooth, X[:10])(X[:2], interactions=True))
     game = Interventional(X[:10])

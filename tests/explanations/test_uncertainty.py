@@ -113,7 +113,7 @@ def test_intervals_check_their_probability(make):
             explanation.interval(1.5)
 
 
-@pytest.mark.slow_variants("across-True", "within-False")
+@pytest.mark.slow_variants("across-True", "within-False", "within-True")
 @pytest.mark.parametrize("outputs", [False, True])
 @pytest.mark.parametrize("law", ["within", "across"])
 def test_draws_follow_the_law_and_stay_additive(make, law, outputs):

@@ -57,6 +57,7 @@ def test_a_table_that_unpacks_to_very_much_more_is_refused(ending, tmp_path):
         read_table(tmp_path / f"bomb{ending}", "data.path")
 
 
+@pytest.mark.slow
 def test_a_parquet_file_of_one_number_many_times_is_refused(tmp_path):
     pd.DataFrame({"a": np.zeros(10_000_000)}).to_parquet(tmp_path / "bomb.parquet")
     with pytest.raises(StudyError, match=r"bomb\.parquet.*becomes 80000000 bytes in memory"):

@@ -71,6 +71,7 @@ def test_landmarks_of_another_width_are_refused():
         compress(RKHSFunction(KERNEL, X, ALPHA), np.zeros((3, 5)))
 
 
+@pytest.mark.slow
 def test_repeated_landmarks_of_a_singular_matrix_are_refused():
     with pytest.raises(FactorizationError, match="the kernel matrix of `landmarks` is numerically singular"):
         compress(RKHSFunction(Linear(1.0) + -0.0, X, ALPHA), np.full((4, 2), 1e-200))

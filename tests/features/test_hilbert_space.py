@@ -60,6 +60,7 @@ def test_more_functions_and_a_wider_box_give_the_kernel(base):
     np.testing.assert_allclose(*grams(approximate, kernel, x), atol=tolerance)
 
 
+@pytest.mark.slow_variants("Matern32", "Matern52", "RBF")
 @pytest.mark.parametrize("base", [RBF, *MATERN])
 def test_functions_and_variances_are_those_of_numpyro(base):
     x, boundary, num_basis = X[2] - [0.0, 5.0], [1.5, 4.0], [5, 7]
@@ -103,6 +104,7 @@ def test_periodic_has_the_coefficients_of_bessel_functions(lengthscale, num_basi
     np.testing.assert_allclose(squares, coefficients, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_periodic_multiplies_features():
     kernel = Periodic(np.array([1.0, 2.0]), variance=1.4, period=np.array([0.7, 3.0]))
     np.testing.assert_allclose(*grams(HilbertSpace(kernel, (14, 10)), kernel, X[2]), atol=1e-8)
@@ -115,7 +117,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.slow_variants("periodic", "rbf")
+@pytest.mark.slow_variants("periodic", "rbf", "matern")
 @pytest.mark.parametrize("case", KERNELS)
 def test_derivatives_are_differences(case):
     @jax.jit

@@ -46,6 +46,7 @@ def test_frequencies_of_any_smoothness_are_those_of_the_closed_form():
     )
 
 
+@pytest.mark.slow
 def test_spread_is_the_published_one_and_smaller_than_that_of_random_phases():
     # Sutherland and Schneider, proposition 1, for pairs: variance (1 + k(2d) - 2 k(d)^2) / (2 q) at the difference d,
     # q being the frequencies. 4000 repetitions: the relative standard error of a variance is (2 / 4000)^(1/2) = 2.2 %.

@@ -121,7 +121,13 @@ def test_a_wrong_functional_is_found(posterior):
 
 
 @pytest.mark.slow_variants(
-    "stack", "one derivative", "gradient", "partial dependence", "sum", "weighted partial dependence of both columns"
+    "stack",
+    "one derivative",
+    "gradient",
+    "partial dependence",
+    "sum",
+    "weighted partial dependence of both columns",
+    "difference",
 )
 @pytest.mark.parametrize("name", [name for name in FUNCTIONALS if name != "landmarks"])
 def test_the_prior_covariance_is_that_of_the_features_of_a_kernel(name):

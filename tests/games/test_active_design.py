@@ -63,6 +63,7 @@ def test_the_kernel_and_its_shapley_values_are_those_of_sums_over_interactions(n
     np.testing.assert_allclose(kernel.shapley_covariance(), shapley @ dense @ shapley.T, **tolerance())
 
 
+@pytest.mark.slow
 def test_sections_are_those_of_an_rbf_kernel_on_the_cube_by_quadrature(tolerance):
     """With the additive part that the kernel leaves out: the product over 40 players is an RBF kernel."""
     lengthscale = np.linspace(0.8, 3.0, 40)
@@ -87,6 +88,7 @@ def test_the_law_is_the_dense_one(num_players, tolerance):
     np.testing.assert_allclose(covariance.sum(axis=1), 0.0, atol=1e-10)  # the sum of the values is known
 
 
+@pytest.mark.slow
 def test_each_choice_shrinks_the_total_variance_most():
     """Three choices in a row against the law with every candidate in turn."""
     coalitions, known, kernel = all_coalitions(5), known_of(5), kernel_of(5)
@@ -118,6 +120,7 @@ def test_additive_games_are_exact_from_two_coalitions_more_than_players():
     assert not estimate.exact and float(estimate.standard_errors.max()) < 1e-8
 
 
+@pytest.mark.slow
 def test_values_add_up_and_constant_games_are_zero(tolerance):
     table = np.column_stack([RNG.normal(size=128), np.full(128, 3.0)])
     estimate, _ = solve(table, 40)

@@ -63,6 +63,7 @@ class TestRandomGames:
         table = random_table()
         np.testing.assert_allclose(solve(table, method)[0].sum(axis=1), table[-1] - table[0], rtol=1e-12, atol=1e-12)
 
+    @pytest.mark.slow_variants("enumeration")
     def test_symmetry(self, method):
         table = random_table()
         values, slack = solve((table + swapped(table, 1, 4)) / 2, method)

@@ -95,6 +95,7 @@ def test_values_behind_a_front_door():
     np.testing.assert_allclose(found, known, rtol=ROUNDING, atol=ROUNDING)
 
 
+@pytest.mark.slow
 def test_a_latent_node_is_a_hidden_common_cause():
     bidirected = CausalDAG([("a", "b"), ("b", "c")], bidirected=[("a", "c")])
     latent = CausalDAG([("a", "b"), ("b", "c"), ("u", "a"), ("u", "c"), ("c", "y")], latent="u")

@@ -81,6 +81,7 @@ def test_plain_functions(data, brute_force, tolerance, outputs):
     np.testing.assert_allclose(values, expected, **tolerance())
 
 
+@pytest.mark.slow
 def test_kernels_that_are_no_products_are_enumerated(data, brute_force, tolerance):
     function = RKHSFunction(Matern32(), data["X"], data["alpha"])
     values = interventional_shapley(function, data["x"][:1], data["Z"])

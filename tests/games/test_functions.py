@@ -24,6 +24,7 @@ def test_evaluation_is_the_sum_of_sections(parts):
     np.testing.assert_allclose(function(parts["x"]), 2 * np.exp(-distances / 2) @ parts["alpha"][0, 0] + 0.5)
 
 
+@pytest.mark.slow_variants("False")
 @pytest.mark.parametrize("own_points", [False, True])
 def test_draws_are_functions_of_their_own(parts, own_points):
     kernel = RBF(lengthscale=jnp.arange(1.0, 7.0).reshape(2, 3), variance=2.0)

@@ -90,6 +90,7 @@ def test_the_same_key_draws_the_same():
     assert to_integers(first[0]) != to_integers(other[0])
 
 
+@pytest.mark.slow
 def test_the_fit_solves_the_constrained_least_squares_problem(tolerance):
     """Against the Lagrangian solution with rows for the complements, too; pairs of a size share its draws evenly.
 
@@ -296,7 +297,7 @@ def test_a_tolerance_keeps_its_promise(method, tolerance):
     assert np.mean(used) > 450  # the first round, of 400 coalitions, was not enough
 
 
-@pytest.mark.slow_variants("least-squares")
+@pytest.mark.slow_variants("least-squares", "permutation")
 @pytest.mark.parametrize("method", ["least-squares", "permutation"])
 def test_a_cap_below_the_tolerance_is_reported(method):
     worth, _ = cubic(20)

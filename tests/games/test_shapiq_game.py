@@ -78,6 +78,7 @@ def test_groups_and_outputs_are_players_and_games():
 
 
 # What is wrong is found before shapiq is needed.
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused(monkeypatch):
     game = Interventional(X[:8])
     draws = kpp.RKHSFunction.over_draws(RBF(1.5), X, RNG.normal(size=(1, 2, 20)), batch_shape=(1, 2))

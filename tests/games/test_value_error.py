@@ -111,6 +111,7 @@ def test_the_conditional_expectation_of_a_gaussian_has_the_closed_form():
     assert abs(float((found["mean_squared_error"] - total) / found["standard_error"])) < 4
 
 
+@pytest.mark.slow
 def test_the_interventional_values_of_a_gaussian_have_the_closed_form():
     r"""(f(x) - v(S))^2 has the mean b' C b + (b' mean)^2 for the absent features' slopes b; 4 standard errors."""
     background = gaussian_rows(50, seed=1)

@@ -17,7 +17,7 @@ def test_shapley_values_of_a_table(vectors):
     np.testing.assert_allclose(shapley_values_from_table(shapley["in_v"]), shapley["out_phi"], **TOLERANCE)
 
 
-@pytest.mark.slow_variants("small-enumeration", "small-quadrature")
+@pytest.mark.slow_variants("small-enumeration", "small-quadrature", "d60-auto")
 @pytest.mark.parametrize(
     ("name", "method"),
     [

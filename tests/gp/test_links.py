@@ -32,7 +32,7 @@ def test_log_likelihood_does_not_underflow(link):
     np.testing.assert_allclose(value, np.full(7, expected), rtol=1e-12)
 
 
-@pytest.mark.slow_variants("logit-0.0", "probit-0.0")
+@pytest.mark.slow_variants("logit-0.0", "probit-0.0", "logit-1.0")
 @pytest.mark.parametrize("label", [0.0, 1.0])
 @pytest.mark.parametrize("link", LINKS)
 def test_derivatives_are_those_of_the_log_likelihood(link, label):

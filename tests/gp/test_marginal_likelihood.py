@@ -129,6 +129,7 @@ def test_distribution_is_a_pytree(problem):
     np.testing.assert_array_equal(log_prob(copy, problem[1]), log_prob(distribution, problem[1]))
 
 
+@pytest.mark.slow
 def test_singular_covariances_can_be_drawn_from():
     matrix = np.full((4, 4), 2.0)
     draw = np.asarray(jax.jit(draw_gaussian)(jax.random.key(0), jnp.zeros(4), matrix, jnp.asarray(2.0)))

@@ -73,7 +73,7 @@ def test_the_posterior_is_computed_once(labels):
     assert len(Counting.calls) == 1
 
 
-@pytest.mark.slow_variants("DrawsZeros-0.0")
+@pytest.mark.slow_variants("DrawsZeros-0.0", "ReplicatesOnes-1.0")
 @pytest.mark.parametrize(("cls", "expected"), [(DrawsZeros, 0.0), (ReplicatesOnes, 1.0)])
 def test_a_model_s_own_draws_are_used(cls, expected):
     data = {"x": jnp.asarray(X), "y": jnp.asarray(Y)}

@@ -17,6 +17,7 @@ def test_every_draw_is_mapped_once_and_in_order(label):
     np.testing.assert_array_equal(run(DRAWS, NUMBERS, 2.0, label=label), 3.0 * np.arange(45))
 
 
+@pytest.mark.slow
 def test_a_failed_factorization_names_the_matrix():
     run = DrawMap(lambda draw, number, matrix: linalg.cholesky(matrix - draw["shift"] * matrix, what="the Gram matrix"))
     with pytest.raises(linalg.FactorizationError, match=r"the Gram matrix.*not positive definite.*condition number"):

@@ -52,6 +52,7 @@ def test_unknown_names_are_refused():
         kpp.MCMC("unknown")
 
 
+@pytest.mark.slow_variants("2")
 @pytest.mark.parametrize("walkers", [2, 7])
 def test_walkers_must_fit_the_ensemble(walkers):
     with pytest.raises(ValueError, match=f"`num_chains` must be an even number .* got {walkers}; 8 suit"):

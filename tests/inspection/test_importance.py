@@ -198,6 +198,7 @@ def test_an_estimator_is_explained_by_its_predictions():
     assert (found.dataset.attrs["uncertainty"], found.dataset.attrs["rows"]) == ("rows only", "not known")
 
 
+@pytest.mark.slow
 def test_a_constant_feature_has_importance_zero():
     rows = X * [1, 1, 0]
     found = kpp.importance(FUNCTION, rows, Y, background=rows)
@@ -205,6 +206,7 @@ def test_a_constant_feature_has_importance_zero():
     assert found.dataset.attrs["p_values"]["x2"] == 1.0
 
 
+@pytest.mark.slow
 def test_one_row_is_enough_for_importances_but_not_for_a_test():
     found = kpp.importance(FUNCTION, X[:1], Y[:1], background=BACKGROUND)
     assert np.isfinite(found["importance"]).all() and "p_values" not in found.dataset.attrs

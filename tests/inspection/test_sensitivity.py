@@ -42,7 +42,16 @@ KERNELS = {
 }
 
 
-@pytest.mark.slow_variants("any sign-pair", "additive-pair", "matern-pair", "additive-none", "sum-none", "sum-pair")
+@pytest.mark.slow_variants(
+    "any sign-pair",
+    "additive-pair",
+    "matern-pair",
+    "additive-none",
+    "sum-none",
+    "sum-pair",
+    "any sign-none",
+    "matern-none",
+)
 @pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_functions_equal_brute_force(kernel, groups):

@@ -74,6 +74,7 @@ def test_flax_modules_work():
     np.testing.assert_allclose(kernel.gram(X), RBF(0.7).gram(module.apply(params, X)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_array_of_a_network_gets_a_prior_of_its_shape():
     kernel = DeepKernel(RBF(0.7), network_priors(NETWORK, lambda weight: weight.shape[-1] ** -0.5))
     found = prior_sites("kernel", kernel)

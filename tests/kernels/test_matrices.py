@@ -11,7 +11,7 @@ import pytest
 from kpp.kernels import RBF, AbstractKernel, Constant, Matern12, Matern52, Periodic
 
 
-@pytest.mark.slow_variants("sum_of_selections")
+@pytest.mark.slow_variants("sum_of_selections", "matern12")
 def test_matrices_hold_the_kernel_of_single_points(kernel, x, compiled, tolerance):
     single = [[compiled.evaluate(kernel, a, b) for b in x[:3]] for a in x[:3]]
     np.testing.assert_allclose(compiled.matrices(kernel, x)[0][:3, :3], single, **tolerance())
@@ -60,6 +60,7 @@ class OfBags(AbstractKernel):
         return jnp.sum(jnp.where(inside[:, None], points, 0.0), axis=0) / length
 
 
+@pytest.mark.slow
 def test_points_may_be_pairs(x):
     pairs = np.stack([x[:3], x[3:]], axis=1)
     difference = x[:3] - x[3:]

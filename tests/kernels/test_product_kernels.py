@@ -28,6 +28,7 @@ ARD = jnp.array([0.5, 1.0, 3.0])
 MASKS = [np.array(bits) for bits in itertools.product([False, True], repeat=3)]
 
 
+@pytest.mark.slow_variants("sum_of_selections")
 def test_terms_sum_to_the_kernel(sum_of_products, x, compiled, tolerance):
     terms = sum_of_products.product_terms()
     assert all(isinstance(term, AbstractProductKernel) for term in terms)
@@ -66,6 +67,7 @@ def test_restrictions_are_products_of_the_remaining_factors(sum_of_products, x, 
         np.testing.assert_allclose(many, expected, **tolerance())
 
 
+@pytest.mark.slow_variants("sum_of_selections")
 def test_restrictions_of_restrictions(sum_of_products, x, compiled, tolerance):
     first, second = np.array([True, True, False]), np.array([False, True, True])
     for term in sum_of_products.product_terms():
@@ -76,6 +78,7 @@ def test_restrictions_of_restrictions(sum_of_products, x, compiled, tolerance):
         )
 
 
+@pytest.mark.slow
 def test_composites_of_one_term_are_product_kernels(x, compiled, tolerance):
     kernel = 2.0 * (RBF(ARD, 1.3) * Periodic(ARD, variance=0.5))
     assert float(kernel.scale) == pytest.approx(1.3)

@@ -72,6 +72,7 @@ def test_it_is_the_function_of_the_pairs(kernel):
     np.testing.assert_allclose(table.ravel(), expected[5:], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow_variants("by rows")
 @pytest.mark.parametrize("width", [1, 9], ids=["by rows", "by a table"])
 def test_products_with_the_table_are_sums_over_pairs(width):
     values = RNG.normal(size=(8, width))

@@ -94,6 +94,7 @@ def test_handlers_reach_the_sites():
     assert float(drawn.extra["offset"]) == 0.5
 
 
+@pytest.mark.slow
 def test_a_plate_stands_in_front_of_the_prior():
     def model():
         with numpyro.plate("group", 4):
@@ -125,6 +126,7 @@ def test_priors_are_given_to_a_network_by_path(network):
     assert eqx.tree_equal(drawn, again)
 
 
+@pytest.mark.slow
 def test_functions_and_flags_are_no_leaves_for_priors(network):
     assert all(path.startswith("layers.") for path in leaf_paths(network))
     assert leaf_paths({"flag": True, "number": 1, "array": jnp.ones(2)}) == ("array", "number")

@@ -114,7 +114,7 @@ def test_honest_embedding_passes():
     check_embedding(Honest(), jnp.asarray(QUERY))
 
 
-@pytest.mark.slow_variants("queries_are_independent")
+@pytest.mark.slow_variants("queries_are_independent", "weights_have_one_column_a_query")
 @pytest.mark.parametrize("name", CHECKS)
 def test_planted_violation_is_caught(name, register):
     broken, message = PLANTED[name]

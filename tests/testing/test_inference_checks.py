@@ -137,7 +137,7 @@ def test_honest_inference_passes():
     check_inference(Exact(), model, DATA)
 
 
-@pytest.mark.slow_variants("draws_are_in_the_support", "draws_fit_the_data")
+@pytest.mark.slow_variants("draws_are_in_the_support", "draws_fit_the_data", "draws_all_sites")
 @pytest.mark.parametrize("name", CHECKS)
 def test_planted_violation_is_caught(name, register):
     broken, message = PLANTED[name]

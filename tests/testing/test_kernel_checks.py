@@ -277,6 +277,7 @@ def test_honest_kernels_pass(honest):
     "restriction_keeps_the_chosen_factors",
     "survives_the_round_trip_through_a_spec",
     "gradients_are_finite_differences",
+    "adds_and_multiplies",
 )
 @pytest.mark.parametrize("name", CHECKS)
 def test_planted_violation_is_caught(name, register):

@@ -144,6 +144,7 @@ def test_nearly_gaussian_noise_gives_the_collapsed_posterior(dense):
     np.testing.assert_allclose(variance, expected["latent_variance"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_subsamples_are_for_stochastic_inference_only(dense):
     model, data = prepared(dense, likelihood="poisson", inducing_points=dense.inducing, minibatch=2)
     assert inspect_sites(model.numpyro_model, data)["y"] == Site("y", "observed", (3,), ("instance",))

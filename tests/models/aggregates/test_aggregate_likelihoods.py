@@ -32,7 +32,7 @@ def by_function(g, exposure):
     return dist.Poisson(exposure * jnp.exp(g))
 
 
-@pytest.mark.slow_variants("poisson")
+@pytest.mark.slow_variants("poisson", "bernoulli", "function")
 @pytest.mark.parametrize("likelihood", CASES)
 def test_log_density_is_that_of_scipy(likelihood):
     assert set(CASES) == {*LIKELIHOODS, "function"}

@@ -102,6 +102,7 @@ def test_the_joint_posterior_stays_positive_and_widens():
     assert ratio[1] > ratio[0] > 1  # at y = 1.4, beyond all bags, more than at y = -0.4, among them
 
 
+@pytest.mark.slow_variants("exact")
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_it_is_the_posterior_covariance_of_the_regression_on_covariates(estimator):
     """scikit-learn's, on bags, or on points that carry their bag's covariate."""

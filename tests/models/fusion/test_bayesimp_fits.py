@@ -134,6 +134,7 @@ def test_policies_that_do_not_fit_are_refused(fit, policies, options, message):
         off_policy_value(fit, policies, **options)
 
 
+@pytest.mark.slow
 def test_policies_need_covariates_and_a_model_of_embeddings():
     link = CausalLink(RBF(1.0), None, 0.05, "frontdoor", RBF(1.0))
     data = InterventionData.create(*sample(12))
@@ -203,6 +204,7 @@ def test_data_that_do_not_fit_are_refused(links, data, options, message):
         BayesIMP(links, 0.1).prepare(data, np.arange(6.0), **options)
 
 
+@pytest.mark.slow
 def test_ridge_embeddings_take_any_kernel_of_the_outcome():
     model, _, _ = IME(link(outcome_kernel=Matern32(1.0)), 0.1).prepare(data_of(), np.arange(6.0))
     assert model.links[0].width is None

@@ -60,6 +60,7 @@ def test_the_graph_of_the_model_of_a_graph_is_the_graph(graph, default):
     assert found.project() == graph.project()
 
 
+@pytest.mark.slow
 def test_each_node_is_a_site_and_parameters_are_named_after_it():
     sites = kpp.inference.inspect_sites(StructuralModel(RICH), {"table": table_of(RICH)})
     assert {name for name, site in sites.items() if site.kind == "observed"} == {"x", "m", "y", "w"}
@@ -126,6 +127,7 @@ def path_products(graph, weights, cause, effect):
     return sum(np.prod([weights[edge] for edge in itertools.pairwise(path)]) for path in paths)
 
 
+@pytest.mark.slow_variants("CausalDAG(z -> x; z -> y; x -> y)")
 @pytest.mark.parametrize("graph", [graph for graph in GRAPHS if len(graph) > 2], ids=str)
 def test_the_effect_in_a_linear_model_is_the_sum_of_path_products(graph):
     """Two interventions with the same key share all noise, so that the difference has no Monte Carlo error."""

@@ -29,7 +29,7 @@ def block_entries(request, monkeypatch):
     monkeypatch.setattr(landmark_machines, "_BLOCK_ENTRIES", request.param)
 
 
-@pytest.mark.slow_variants("16777216")
+@pytest.mark.slow_variants("16777216", "1280")
 @pytest.mark.usefixtures("block_entries")
 def test_ridge_is_ridge_regression_on_the_features():
     ours = LandmarkRidge(KERNEL, 1e-3, **WHOLE).fit(KEY, X, Y)
@@ -61,7 +61,7 @@ def test_the_evidence_is_that_of_the_process_with_the_features():
     assert found.regularization == min(found.scores, key=found.scores.get)
 
 
-@pytest.mark.slow_variants("LandmarkLogistic-kmeans")
+@pytest.mark.slow_variants("LandmarkLogistic-kmeans", "LandmarkLogistic-random")
 @pytest.mark.parametrize("method", ["random", "kmeans"])
 @pytest.mark.parametrize("kind", [LandmarkRidge, LandmarkLogistic])
 def test_the_choice_is_the_best_on_rows_that_do_not_enter_the_fit(kind, method):

@@ -25,6 +25,7 @@ def log_density(log_hazards):
     return total
 
 
+@pytest.mark.slow_variants("0.5")
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_the_likelihood_of_counts_is_that_of_censored_times(scale):
     """Up to a constant, which a second function removes. The integral has 200,000 steps: an error near 1e-5."""

@@ -44,6 +44,7 @@ def peer():
     return GaussianProcessRegressor(THEIRS, alpha=NOISE + VARIANCES, optimizer=None).fit(X, Y - mean_of(X))
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_scikit_learn(with_variances, peer):
     mean, covariance = peer.predict(NEW, return_cov=True)
     found = with_variances.predict(NEW, covariance=True)

@@ -67,6 +67,7 @@ def dense(x, values, noise, variance, new):
     return np.stack(means, axis=1), np.stack(variances, axis=1)
 
 
+@pytest.mark.slow
 def test_the_law_is_that_of_dense_inversion(data, process):
     law = process.predict(data[-1])
     mean, variance = dense(*data)

@@ -115,6 +115,7 @@ def test_reports_what_was_done(sampler):
         assert sampler.sample(KEY, counted, rows(3)).num_calls == len(calls)
 
 
+@pytest.mark.slow_variants("gradient")
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=IDS)
 def test_same_key_same_points_and_another_key_other_points(sampler):
     first, same, other = (sampler.sample(jax.random.key(seed), ball, rows(5)).points for seed in (3, 3, 4))
@@ -131,6 +132,7 @@ def test_the_units_of_the_features_do_not_matter(sampler):
     np.testing.assert_allclose((np.asarray(found.points) - shift) / scale, expected, rtol=0, atol=2 * WIDTH)
 
 
+@pytest.mark.slow_variants("gradient")
 @pytest.mark.parametrize("options", [{"seeds": "training"}, {"seeds": "walk"}, {"seeds": "both"}, {}], ids=IDS)
 def test_the_whole_boundary_is_covered_evenly(options):
     sampler = BisectionSampler(150, num_pairs=1500, **options) if options else GradientSampler(150, num_starts=1500)

@@ -43,6 +43,7 @@ def test_one_observation_after_the_other_is_all_at_once(noise_variance):
     np.testing.assert_allclose(belief.covariance, expected[1], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_standard_deviation_of_what_is_known_is_zero():
     belief = Belief.create(np.zeros(9), np.asarray(RBF(1.0).gram(POINTS)))
     for i in range(9):  # a matrix with a condition number of 1e8

@@ -78,6 +78,7 @@ def test_dear_queries_are_avoided_and_the_budget_is_kept():
     assert (search.queries["x0"] <= 0.0).all()
 
 
+@pytest.mark.slow
 def test_it_stops_for_each_of_its_reasons():
     assert optimize(KEY, wave, GRID, PRIOR, num_queries=2).stopped == "queries"
     assert optimize(KEY, wave, GRID[:3], PRIOR, num_queries=9).stopped in ("candidates", "improvement")
@@ -97,6 +98,7 @@ def test_noisy_queries_may_be_repeated_and_the_incumbent_is_the_best_posterior_m
     assert search.queries["incumbent"].iloc[-1] == asked[np.argmin(search.belief.mean[asked])]
 
 
+@pytest.mark.slow
 def test_initial_queries_and_ties_are_random_and_repeatable():
     flat = KernelPrior(RBF(1e-3))
     firsts = {

@@ -16,7 +16,7 @@ ITEMS = {
 }
 
 
-@pytest.mark.slow_variants("obs")
+@pytest.mark.slow_variants("obs", "obs_raw")
 @pytest.mark.parametrize("name", ITEMS)
 def test_values_of_items(problem, function, duel, name):
     game = PreferentialItems(problem["in_X"], problem["in_lam"], **ITEMS[name])
@@ -25,6 +25,7 @@ def test_values_of_items(problem, function, duel, name):
     assert values[0] == 0.0
 
 
+@pytest.mark.slow_variants("obs")
 @pytest.mark.parametrize("name", ITEMS)
 def test_explanations_of_items(problem, function, duel, name):
     game = PreferentialItems(problem["in_X"], problem["in_lam"], **ITEMS[name])

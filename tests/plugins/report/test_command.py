@@ -37,7 +37,7 @@ def test_output_and_title_can_be_chosen(kpp_report, saved, read_page, tmp_path):
     assert read_page(output.read_text(encoding="utf-8")).find("title")[0][1] == "<Prices>"
 
 
-@pytest.mark.slow_variants("options2")
+@pytest.mark.slow_variants("options2", "options1")
 @pytest.mark.parametrize("options", [{}, {"covariance": True}, {"draws": True, "covariance": True}])
 def test_every_kind_of_explanation_has_a_report(kpp_report, make_explanation, tmp_path, options):
     make_explanation(2, **options).save(tmp_path / "e.nc")

@@ -119,6 +119,7 @@ def test_the_importance_is_a_table_of_numbers(page, make_explanation):
     assert "%" in table
 
 
+@pytest.mark.slow_variants("outputs1")
 @pytest.mark.parametrize("outputs", [None, HOSTILE[:2]])
 def test_text_of_the_data_is_escaped(make_explanation, read_page, outputs):
     explanation = make_explanation(

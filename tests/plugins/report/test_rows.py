@@ -20,6 +20,7 @@ def table_of(explanation, waterfalls=None, observed=None, max_features=15):
     return row_table(explanation, waterfalls, observed, max_features=max_features)
 
 
+@pytest.mark.slow_variants("options3")
 @pytest.mark.parametrize("options", [{}, {"draws": True}, {"covariance": True}, {"draws": True, "covariance": True}])
 def test_cells_are_means_with_the_intervals_of_the_explanation(make_explanation, options):
     explanation = make_explanation(**options)

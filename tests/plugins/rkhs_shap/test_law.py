@@ -195,6 +195,7 @@ def test_interactions_stay_with_the_draws(fit):
     assert np.ptp(explanation.interactions.values, axis=1).max() == 0.0  # those of the posterior mean
 
 
+@pytest.mark.slow
 def test_plots_say_when_the_draws_hold_only_the_hyperparameters(draws, toy_fit, x):
     explanation = kpp.explain(toy_fit(draws, posteriors={}), x, value_function=Interventional(x), covariance=None)
     for axis in (explanation.plot.bar(), explanation.plot.waterfall(), explanation.plot.forest()):

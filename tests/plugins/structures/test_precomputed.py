@@ -88,6 +88,7 @@ def test_a_matrix_is_numbers(matrix, message):
         Precomputed(matrix)
 
 
+@pytest.mark.slow_variants("20")
 @pytest.mark.parametrize("wrong", [20, -1, 0.5])
 def test_points_are_row_numbers(wrong):
     kernel, points = Precomputed(GRAM), np.array([[3.0], [wrong]])

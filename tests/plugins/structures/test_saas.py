@@ -30,6 +30,7 @@ def test_the_density_of_one_lengthscale_has_a_closed_form():
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.slow_variants("60")
 @pytest.mark.parametrize("num_features", [2, 7, 60])
 def test_the_density_is_the_integral_over_the_shared_scale(num_features):
     rng = np.random.default_rng(num_features)

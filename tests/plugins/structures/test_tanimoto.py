@@ -21,6 +21,7 @@ def binary():
     return rows
 
 
+@pytest.mark.slow
 def test_on_zeros_and_ones_it_is_the_jaccard_index_of_sets(binary):
     sets = [set(np.flatnonzero(row)) for row in binary]
     expected = [[len(a & b) / len(a | b) if a | b else 1.0 for b in sets] for a in sets]
@@ -38,6 +39,7 @@ def test_on_counts_it_is_the_formula_one_pair_at_a_time():
     np.testing.assert_allclose(Tanimoto().gram(x), expected, rtol=1e-14)
 
 
+@pytest.mark.slow_variants("rows1")
 @pytest.mark.parametrize("rows", [RNG.normal(size=(60, 4)), RNG.poisson(0.4, size=(60, 4)).astype(float)])
 def test_it_is_positive_semi_definite_and_the_limit_of_its_series(rows):
     matrix = np.asarray(Tanimoto().gram(rows))

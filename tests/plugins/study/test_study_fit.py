@@ -113,6 +113,7 @@ def test_curves_are_means_of_predictions_in_the_units_of_the_table(finished):
         )
 
 
+@pytest.mark.slow
 def test_loading_a_fit_in_standardized_units_says_so(finished, caplog):
     with caplog.at_level(logging.WARNING, "kpp"):
         load_fit(finished.folder)

@@ -31,6 +31,7 @@ def kernel(size):
     return 1.0 if size in (0, 4) else 3 / (math.comb(4, size) * size * (4 - size))
 
 
+@pytest.mark.slow_variants("shapley")
 @pytest.mark.parametrize("law", ["shapley", "uniform"])
 def test_the_values_are_the_published_posterior(law, tolerance):
     explanation = explain(coalitions=law)
@@ -64,6 +65,7 @@ def test_another_level_and_unit_of_the_predictions_change_nothing_else():
     np.testing.assert_allclose(moved.variance, 100 * plain.variance, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_single_player_has_the_whole_difference():
     explanation = explain(groups={"all": [0, 1, 2, 3]}, num_perturbations=20_000)
     expected = function(X) - function(BACKGROUND).mean(axis=0)

@@ -48,6 +48,7 @@ def proximity(z):
     return np.sqrt(np.exp(-(distances**2) / (np.sqrt(z.shape[1]) * 0.75) ** 2))
 
 
+@pytest.mark.slow
 def test_lime_is_the_ridge_regression_that_lime_fits(tolerance):
     explanation = LIME(BACKGROUND, **OPTIONS).explain(function, X, rng_key=KEY)
     for point, (row, rows) in enumerate(zip(X, neighbors(), strict=True)):
@@ -100,7 +101,7 @@ def test_another_level_and_unit_of_the_predictions_change_nothing_else(explainer
         np.testing.assert_allclose(moved.variance, 100 * plain.variance, rtol=1e-8)
 
 
-@pytest.mark.slow_variants("LIME")
+@pytest.mark.slow_variants("LIME", "BayesLIME")
 @pytest.mark.parametrize("cls", [LIME, BayesLIME])
 def test_many_neighbors_find_the_slopes_of_a_linear_function(cls):
     """A slope in standard deviations of the background, and what being in one's category is worth."""
@@ -121,6 +122,7 @@ def test_sampling_around_the_instance_finds_its_gradient():
     np.testing.assert_allclose(explanation.values[:, 0], expected, atol=0.03)  # some thousand neighbors weigh
 
 
+@pytest.mark.slow
 def test_points_are_explained_alike_in_blocks_of_any_size(monkeypatch, tolerance):
     explainer = BayesLIME(BACKGROUND, **OPTIONS)
     whole = explainer.explain(function, BACKGROUND[:5], rng_key=KEY)

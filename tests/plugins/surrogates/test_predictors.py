@@ -42,7 +42,7 @@ def explain(predictor, x, name, background=ROWS[:10], **options):
     return kpp.explain(predictor, x, rng_key=KEY, **options)
 
 
-@pytest.mark.slow_variants("bayes-lime", "lime")
+@pytest.mark.slow_variants("bayes-lime", "lime", "bayes-shap")
 @each_explainer
 def test_the_classes_of_a_classifier_are_the_outputs(name):
     forest = RandomForestClassifier(5, random_state=0).fit(ROWS, LABELS)
@@ -100,7 +100,7 @@ def pipeline():
     return make_pipeline(encoder, LinearRegression()).fit(FRAME, target)
 
 
-@pytest.mark.slow_variants("bayes-lime", "kernel-shap", "bayes-shap")
+@pytest.mark.slow_variants("bayes-lime", "kernel-shap", "bayes-shap", "lime")
 @each_explainer
 def test_a_table_with_text_is_explained_through_its_background(pipeline, name):
     explanation = explain(pipeline, FRAME[:2], name, background=FRAME)
@@ -171,6 +171,7 @@ def test_labels_without_probabilities_and_wrong_backgrounds_are_refused(name):
         explain(lambda x: x[:, 0], ROWS[:2], name, background=ROWS[:, :3])
 
 
+@pytest.mark.slow_variants("BayesLIME", "LIME")
 @pytest.mark.parametrize("cls", CLASSES)
 def test_constant_features_and_repeated_rows_are_legal(cls):
     background = np.repeat(ROWS[:1], 6, axis=0)

@@ -39,6 +39,7 @@ def classifier():
     return RandomForestClassifier(8, max_depth=4, random_state=0).fit(X, Y > 0.5)
 
 
+@pytest.mark.slow
 def test_trees_over_a_background_have_the_shapley_values_of_all_coalitions(forest):
     tree = shap.TreeExplainer(forest, FRAME[:12], feature_perturbation="interventional")
     found = kpp.explain(forest, FRAME[40:43], explainer="shap", shap_explainer=tree)

@@ -53,6 +53,7 @@ GROUPS = {"rest": list(range(5, 12)), "pair": [0, 3]}
 MEMBERS = [[0, 3], [1], [2], [4], list(range(5, 12))]
 
 
+@pytest.mark.slow_variants("least squares")
 @pytest.mark.parametrize(
     "explainer",
     [

@@ -26,6 +26,7 @@ def dense(z, weights, y):
     return mean, (residual @ pi @ residual + mean @ mean) / len(z) * np.diag(v)
 
 
+@pytest.mark.slow_variants("0")
 @pytest.mark.parametrize("target", range(TARGETS))
 def test_the_posterior_is_that_of_the_dense_formulas(target, tolerance):
     posterior = bayesian_regression(Z, WEIGHTS, Y)
@@ -57,6 +58,7 @@ def test_the_marginals_are_those_of_the_model_by_quadrature():
     np.testing.assert_allclose(marginal, expected, atol=2e-3 * expected.max())  # the grid ends at 14 scales
 
 
+@pytest.mark.slow
 def test_the_ridge_regression_is_scikit_learns(tolerance):
     intercepts, coefficients = ridge_regression(Z, WEIGHTS, Y, 0.7)
     for point in range(POINTS):

@@ -53,7 +53,7 @@ PLAIN = {
 }
 
 
-@pytest.mark.slow_variants("latent", "regressor")
+@pytest.mark.slow_variants("latent", "regressor", "classifier")
 @pytest.mark.parametrize("name", PLAIN)
 def test_without_a_collider_all_is_the_plain_estimator(name):
     projected, plain, method, target = PLAIN[name]

@@ -113,6 +113,7 @@ def test_random_states_are_seeds_generators_or_keys():
         as_rng_key("text")
 
 
+@pytest.mark.slow
 def test_few_programs_serve_all_numbers_of_rows(table, compilations):
     x = table[0].to_numpy()
     features = RandomFourierFeatures(RBF(4.0), num_frequencies=3, random_state=0).fit(x)
