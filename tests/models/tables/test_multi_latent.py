@@ -65,7 +65,6 @@ def test_law_given_the_values_is_that_of_whole_matrices():
 
 @pytest.mark.nightly_variants("inducing")
 @pytest.mark.slow
-@pytest.mark.slow_variants("inducing")
 @pytest.mark.parametrize("latent", ["sample", "inducing"])
 def test_two_classes_are_the_classifier_with_twice_the_variance(latent):
     # Only f_1 - f_0 matters, whose prior variance is twice that of each; (z_1 - z_0) / sqrt 2 is its whitened value.

@@ -78,7 +78,6 @@ MODELS = {
 
 @pytest.mark.nightly_variants("levels")
 @pytest.mark.slow
-@pytest.mark.slow_variants("levels")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_effect_is_the_average_response(name):
     """Joint draws by the whole covariance matrix, through the inverse link in NumPy; 2000 draws on each side."""
