@@ -331,6 +331,29 @@ def test_draws_are_expectations_from_halves_of_the_rows(napkin):
         np.testing.assert_allclose(draw, redrawn(embedding.with_iterations(3), half), rtol=1e-9)
 
 
+@pytest.mark.slow
+def test_extrapolated_draws_are_the_generalized_jackknife(napkin):
+    embedding, frame = napkin
+    values, every = frame["y"].to_numpy(), np.arange(20)
+    draws = embedding.bootstrap(jax.random.key(0), values, GRID, num_draws=2, extrapolate=True)[0]
+    compiled = eqx.filter_jit(
+        lambda some: embedding.with_iterations(3).with_row_weights(some).expectation(values, GRID)
+    )
+
+    def estimate(rows):
+        return np.asarray(compiled(np.isin(every, rows).astype(float)))
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    halves, jackknives = [], []
+    for key in keys:
+        half = jax.random.permutation(key, every)[:10]
+        quarters = [jax.random.permutation(inner, half)[:5] for inner in jax.random.split(key, 20)]
+        halves.append(estimate(half))
+        jackknives.append(2 * halves[-1] - np.mean([estimate(rows) for rows in quarters], axis=0))
+    np.testing.assert_allclose(draws.mean("draw"), 2 * estimate(every) - np.mean(halves, axis=0), rtol=1e-8)
+    np.testing.assert_allclose(draws[1] - draws[0], jackknives[1] - jackknives[0], rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.slow_variants("1", "4")
 @pytest.mark.parametrize("num_iterations", [1, 4])
 def test_iterations_regress_what_is_left_of_the_outcome(num_iterations):

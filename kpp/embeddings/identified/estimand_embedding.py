@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kpp.causal.toolkit import Chain, Variable
 
 _SINGULAR = "a regularized kernel matrix of the embedding"
+_INNER = 20  # halves of a half
 
 
 class EstimandEmbedding(AbstractEmpiricalEmbedding):
@@ -201,7 +202,14 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         return dataclasses.replace(self, sample=dataclasses.replace(self.sample, regressions=regressions))
 
     def bootstrap(
-        self, rng_key: RngKey, values: Numbers, query: Points, *, num_draws: int = 200, num_iterations: int = 3
+        self,
+        rng_key: RngKey,
+        values: Numbers,
+        query: Points,
+        *,
+        num_draws: int = 200,
+        num_iterations: int = 3,
+        extrapolate: bool = False,
     ) -> xr.DataArray:
         r"""Draw the expectation of a function of the outcome, :math:`E[g(Y) | do(x), z]`, from halves of the rows.
 
@@ -211,12 +219,17 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
         stay as they are. The bias of the regularization is not in the draws, so it is made smaller by iterations: the
         draws lie around the estimate of `with_iterations`, and not around that of this embedding.
 
+        A fraction has a bias of another kind, which falls as 1 / n. The generalized jackknife removes it: its estimate
+        is twice that of all rows minus the average over the halves, and its draws are this estimate from each half,
+        with 20 halves of that half.
+
         Args:
             rng_key: A JAX random key.
             values: g at the n outcomes, (n,).
             query: The p queries, (p, d).
             num_draws: The number of draws.
             num_iterations: The number of iterations of the regularization; 1 gives draws around this embedding.
+            extrapolate: Whether to use the generalized jackknife, which takes about three times as long.
 
         Returns:
             The draws, (chain, draw, query), with the values of the conditions as coordinates of the queries.
@@ -227,15 +240,26 @@ class EstimandEmbedding(AbstractEmpiricalEmbedding):
 
         References:
             Saigo, Shao and Sitter, A repeated half-sample bootstrap and balanced repeated replications, 2001; Shao and
-            Wu, A general theory for jackknife variance estimation, 1989, for estimates that are not smooth.
+            Wu, A general theory for jackknife variance estimation, 1989, for estimates that are not smooth; Schucany,
+            Gray and Owen, On bias reduction in estimation, 1971, for the generalized jackknife.
         """
         values = as_targets(values, len(self.points), "values")
         check_count(count(num_draws, "num_draws"), "num_draws", 2 * len(values))
         fixed, keys = self._fixed(query), jax.random.split(rng_key, num_draws)
-        order = jax.vmap(lambda key: jax.random.permutation(key, len(values)))(keys)
-        halves = order[:, : max(1, len(values) // 2)]
-        sample = self.with_iterations(num_iterations).sample
-        draws = _estimates(self.chain, self._outcome(), sample, fixed, halves, values)
+        sample, every = self.with_iterations(num_iterations).sample, jnp.arange(len(values))
+
+        def estimates(rows: Array) -> Array:
+            return _estimates(self.chain, self._outcome(), sample, fixed, rows, values)
+
+        halves = jax.vmap(_half, (0, None))(keys, every)
+        draws = estimates(halves)
+        if extrapolate:
+            inner = jax.vmap(lambda key: jax.random.split(key, _INNER))(keys)
+            quarters = jax.vmap(jax.vmap(_half, (0, None)))(inner, halves)
+            from_quarters = estimates(quarters.reshape(num_draws * _INNER, -1)).reshape(num_draws, _INNER, -1)
+            jackknives = 2.0 * draws - jnp.mean(from_quarters, axis=1)
+            center = 2.0 * estimates(every[None]) - jnp.mean(draws, axis=0, keepdims=True)
+            draws = jackknives + center - jnp.mean(jackknives, axis=0, keepdims=True)
         if not bool(jnp.isfinite(draws).all()):
             raise FactorizationError(f"{_SINGULAR} of {self.estimand.query()}; increase `regularization`")
         coordinates = {variable.node: ("query", np.asarray(column)) for variable, column in fixed.items()}
@@ -288,6 +312,10 @@ def _check_size(estimand: Estimand, chain: Chain, outcome: frozenset[Variable], 
         raise NotCoveredError(f"no embedding covers {text}: {error}; ask for one outcome", text) from None
     what = f"{text} with n = {num_rows} rows, whose sums take arrays of n^{rank} numbers,"
     check_memory(8 * num_rows**rank, what, "use fewer rows")
+
+
+def _half(rng_key: RngKey, rows: Int[Array, " m"]) -> Int[Array, " h"]:
+    return jax.random.permutation(rng_key, rows)[: max(1, len(rows) // 2)]
 
 
 @eqx.filter_jit

@@ -23,10 +23,7 @@ _NUM_DRAWS = 200
 # With iterated regularization the draws have little bias.
 _ITERATIONS = 3
 _METHOD = "embedding of the expression with draws of the half-sample bootstrap"
-_FRACTION = (
-    "; the expression is a fraction, so that intervals of contrasts between rare values of the treatment are too "
-    "narrow (they held the truth in 80 % instead of 90 % of simulations)"
-)
+_FRACTION = " and the generalized jackknife, because the expression is a fraction"
 
 
 def effect_of_expression(
@@ -50,13 +47,16 @@ def effect_of_expression(
     center, width = outcome.mean(), outcome.std()  # the regressions shrink to 0
     query, num_draws = jnp.asarray(values)[:, None], options.num_draws or _NUM_DRAWS
     standardized = (outcome - center) / width
-    draws = embedding.bootstrap(rng_key, standardized, query, num_draws=num_draws, num_iterations=_ITERATIONS)
+    fraction = any(law.chain for law in embedding.chain.factors)
+    draws = embedding.bootstrap(
+        rng_key, standardized, query, num_draws=num_draws, num_iterations=_ITERATIONS, extrapolate=fraction
+    )
     # The rows near a value, whatever their other columns.
     near = effective_rows(column.treatment, np.zeros((len(points), 0)), None, values, is_number=column.is_number)
     dataset = curve_dataset(draws.to_numpy() * width + center, near, values, labels)
     dataset.attrs = question.attributes(question.treatment, len(table)) | {
         "estimand": str(estimand),
-        "method": _METHOD + (_FRACTION if any(law.chain for law in embedding.chain.factors) else ""),
+        "method": _METHOD + _FRACTION * fraction,
     }
     return CausalEffect(dataset)
 
