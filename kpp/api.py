@@ -257,9 +257,10 @@ class _Plan(NamedTuple):
         schema = fitted_schema(predictor)
         if "background" in self.options or not needed or schema is None:
             return None
-        points = np.asarray(getattr(predictor, "data", {}).get("x", np.zeros(0)))
-        if points.ndim != 2 or points.shape[1] != schema.num_features:
+        points = getattr(predictor, "data", {}).get("x")  # pairs with contexts and teams are tuples
+        if getattr(points, "shape", ())[1:] != (schema.num_features,):
             return None
+        points = np.asarray(points)
         source = "points of the function" if isinstance(predictor, NamedFunction) else "training data"
         if len(points) <= _MAX_BACKGROUND:
             return _Background(points, source)

@@ -37,6 +37,7 @@ from kpp_pref_shap.inputs import read_contexts, read_duels
 from kpp_pref_shap.item_game import PreferentialItems
 from kpp_pref_shap.law import num_steps, prior_covariance, whitened_draws
 from kpp_pref_shap.pair_functions import PairPoints, as_known, split_points
+from kpp_pref_shap.teams import posterior_of_members
 
 # Instances per batch, entries of a table of values, and the most players whose coalitions are enumerated by default.
 _INSTANCES, _MAX_ENTRIES, _MAX_PLAYERS = 4096, 2**26, 14
@@ -55,7 +56,9 @@ class PrefShap(AbstractPointsExplainer):
     * `PreferentialContext`: which features of the context decided a duel; with its `matches`, which features of a
       context, (p, c), decide those matches on average.
 
-    `x` may also be `kpp.preferences.Matches`, explained with the winner first. The data shown with the values are
+    `x` may also be `kpp.preferences.Matches`, explained with the winner first. Duels of teams (`Matches.from_teams`, or
+    `kpp.kernels.toolkit.PaddedBags` of pairs) get the values of the features of all members together, which are the
+    averages over the duels of their members; the background holds members. The data shown with the values are
     differences, first item minus second one (or minus the mean opponent), which color the plots; contexts are shown
     unchanged.
 
@@ -149,6 +152,7 @@ class PrefShap(AbstractPointsExplainer):
         if drawn is None or not isinstance(self.value_function, PreferentialItems):
             return None
         first, num_draws = next(drawn.each()), len(drawn.nearest)
+        first = posterior_of_members(first)
         pairs, _ = SideBySide(self.value_function, first.mean).split(inputs.x)
         steps = num_steps(self.value_function, first, pairs, inputs.players)
         if steps > Law.affordable_products:
@@ -159,6 +163,7 @@ class PrefShap(AbstractPointsExplainer):
 
     def _law(self, posterior: GPPosterior, inputs: Inputs) -> Law:
         """Return the law of the values under the posterior at one value of the hyperparameters."""
+        posterior = posterior_of_members(posterior)
         pairs, contexts = SideBySide(self.value_function, posterior.mean).split(inputs.x)
         assert isinstance(self.value_function, PreferentialItems), "`num_steps` has checked it"
         covariance = prior_covariance(self.value_function, posterior, pairs, contexts, inputs.players)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -18,6 +19,7 @@ from kpp.games import as_players
 from kpp.preferences import Matches
 from kpp.typing import AnyArray
 from kpp_pref_shap.pair_functions import PairPoints, as_pairs, check_preference, split_points
+from kpp_pref_shap.teams import TeamInputs, duels_of_members
 
 Groups = Mapping[str, Any] | Sequence[tuple[str, Any]] | None
 
@@ -28,12 +30,13 @@ def read_duels(
     """Read the inputs of a game of items: a function on pairs, and the points to explain.
 
     These are pairs, or items if there are opponents, in a tuple with contexts if the function has contexts that the
-    game does not average over; or matches. Raises TypeError if the predictor is not such a function, and ValueError if
-    `x` does not have the form that the game needs.
+    game does not average over; or matches. Duels of teams are read as the duels of their members. Raises TypeError if
+    the predictor is not such a function, and ValueError if `x` does not have the form that the game needs.
     """
     known = ReadPredictor.read(predictor, "pairs")
     matches = x if isinstance(x, Matches) else None
-    items, contexts = split_points(x if matches is None else _winners_first(matches))
+    points, shares = duels_of_members(x if matches is None else _winners_first(matches))
+    items, contexts = split_points(points)
     schema = known.schema
     if opponents is not None:
         if matches is not None:
@@ -45,11 +48,14 @@ def read_duels(
         schema = matches.schema
     resolved = resolve(known, items, "pairs")
     function, pairs = check_preference(resolved.function), np.asarray(resolved.x)
+    if shares is not None and function is resolved.function:
+        raise ValueError("`x` must hold items described by rows, as the function does, got teams")
     as_pairs(pairs, "x", split_points(function.points)[0].shape[-1])
     contexts = _contexts_of_duels(function, contexts, len(pairs), has_contexts)
     rows = _pack_rows(function, pairs[:, 0], pairs[:, 1], contexts, len(pairs))
     names = Schema((schema or resolved.schema).feature_names)
-    return _inputs(known, rows, pairs[:, 0] - pairs[:, 1], names, matches, groups)
+    known = known._replace(function=function)
+    return _inputs(known, rows, pairs[:, 0] - pairs[:, 1], names, matches, groups, shares)
 
 
 def read_contexts(
@@ -62,6 +68,8 @@ def read_contexts(
     """
     known = ReadPredictor.read(predictor, "pairs")
     matches = x if isinstance(x, Matches) else None
+    if matches is not None:
+        matches.refuse_teams("the game of contexts")
     points = x if matches is None else _winners_first(matches)
     if pairs is None:
         duels, contexts = split_points(points)
@@ -90,18 +98,19 @@ def _inputs(
     schema: Schema,
     matches: Matches | None,
     groups: Groups,
+    shares: Float[np.ndarray, "t p"] | None = None,
 ) -> Inputs:
     """Return the inputs: both items and the context of each instance side by side, and what is shown of them."""
     players = as_players(None if groups is None else dict(groups), schema.num_features, schema.feature_names)
-    return Inputs(known.predictor, known.function, rows, schema, players, None, "pairs", data, _names(matches))
+    read = Inputs(known.predictor, known.function, rows, schema, players, None, "pairs", data, _names(matches))
+    return read if shares is None else TeamInputs(**vars(read), shares=shares)
 
 
 def _winners_first(matches: Matches) -> PairPoints:
     """Return the points of matches, each pair with the more frequent winner first."""
-    matches.refuse_teams("pref-shap")
-    pairs = np.asarray(matches.points)
     lost = np.asarray(matches.wins) < np.asarray(matches.losses)
-    pairs = np.where(lost[:, None, None], pairs[:, ::-1], pairs)
+    order = np.where(lost[:, None], [[1, 0]], [[0, 1]])
+    pairs = jax.tree.map(lambda leaf: np.asarray(leaf)[np.arange(len(lost))[:, None], order], matches.points)
     return pairs if matches.contexts is None else (pairs, matches.contexts)
 
 

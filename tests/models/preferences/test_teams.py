@@ -12,7 +12,6 @@ from kpp.kernels.toolkit import PaddedBags
 from kpp.preferences import Matches, Rankings
 from kpp_models import GPGP, PGP, PreferenceGP, PreferenceRidge, duel, preference_matrix, sample_preferences
 from kpp_models.estimators import match_rows
-from kpp_pref_shap import PreferentialItems, PrefShap
 
 RNG = np.random.default_rng(0)
 MEMBERS = RNG.normal(size=(9, 2))
@@ -160,15 +159,6 @@ def test_matches_of_teams_are_split_and_taken():
 def test_teams_are_refused_where_they_have_no_place(use, error, message):
     with pytest.raises(error, match=message):
         use()
-
-
-@pytest.mark.slow
-def test_pref_shap_refuses_teams_by_name(team_fit):
-    explainer = PrefShap(PreferentialItems(MEMBERS, conditional="interventional"))
-    with pytest.raises(ValueError, match="pref-shap, got teams"):
-        explainer.explain(team_fit, MATCHES)
-    with pytest.raises(TypeError, match="BagMean"):
-        explainer.explain(team_fit, np.zeros((1, 2, 2)))
 
 
 CROWD = pd.DataFrame({"user": ["u", "v", "w"], "age": [0.0, 1.0, 2.0]})

@@ -1,0 +1,99 @@
+r"""Duels of teams as averages over duels of their members.
+
+With the kernel `BagMean`, the embedding of a team is the mean of those of its members, and a preference is bilinear in
+the embeddings of both teams:
+
+.. math:: g(A, B) = \frac{1}{|A|\, |B|} \sum_{a \in A} \sum_{b \in B} h(a, b)
+
+with a preference h between members. Values of a game are linear in the function, so that those of a duel of teams are
+the same averages of those of its members, of which each lacks the absent features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from kpp import Explanation, GPPosterior, RKHSFunction
+from kpp.explanations import Inputs
+from kpp.kernels import AbstractKernel, BagMean
+from kpp.kernels.toolkit import PaddedBags
+from kpp.typing import AnyArray
+
+
+def _is_mean(node: object) -> bool:
+    return isinstance(node, BagMean)
+
+
+def compares_teams(kernel: AbstractKernel) -> bool:
+    """Return whether a kernel on pairs is one of teams."""
+    return any(map(_is_mean, jax.tree.leaves(kernel, is_leaf=_is_mean)))
+
+
+def pair_members(
+    points: Float[AnyArray, "m 2 L d"], lengths: Int[AnyArray, "m 2"]
+) -> tuple[Float[np.ndarray, "r 2 d"], Int[np.ndarray, " r"], Float[np.ndarray, " r"]]:
+    """Return the pairs of members of all duels, the number of the duel of each pair, and its share of the duel."""
+    points, lengths = np.asarray(points), np.asarray(lengths)
+    inside = np.arange(points.shape[2]) < lengths[..., None]
+    duel, first, second = np.nonzero(inside[:, 0, :, None] & inside[:, 1, None, :])
+    pairs = np.stack([points[duel, 0, first], points[duel, 1, second]], axis=1)
+    return pairs, duel, 1.0 / lengths.prod(axis=1)[duel]
+
+
+def of_members(function: RKHSFunction) -> RKHSFunction:
+    """Return the preference h between members of a preference g between teams; one of items is returned unchanged."""
+    if not compares_teams(function.kernel):
+        return function
+    contextual = isinstance(function.points[0], tuple)
+    teams, contexts = function.points if contextual else (function.points, None)
+    pairs, duel, share = pair_members(*teams)
+    points = pairs if contexts is None else (pairs, contexts[duel])
+    kernel = jax.tree.map(lambda node: node.kernel if _is_mean(node) else node, function.kernel, is_leaf=_is_mean)
+    coefficients = np.asarray(function.coefficients)[..., duel] * share
+    return RKHSFunction(kernel, points, coefficients, function.intercept, function.batch_shape)
+
+
+def posterior_of_members(posterior: GPPosterior) -> GPPosterior:
+    """Return the posterior of h from that of g; one of items is returned unchanged."""
+    if not compares_teams(posterior.mean.kernel):
+        return posterior
+    teams = posterior.mean.points
+    _, duel, share = pair_members(*(teams[0] if isinstance(teams[0], tuple) else teams))
+    return GPPosterior(of_members(posterior.mean), np.asarray(posterior.root)[..., duel, :] * share[:, None])
+
+
+def duels_of_members(points: Any) -> tuple[Any, Float[np.ndarray, "t p"] | None]:
+    """Return the duels of the members of teams with their shares, or other points unchanged and None."""
+    bags, contexts = points if isinstance(points, tuple) and not isinstance(points, PaddedBags) else (points, None)
+    if not isinstance(bags, PaddedBags):
+        return points, None
+    if np.ndim(bags.lengths) != 2:
+        raise ValueError("`x` must hold pairs of teams, such as those of `PaddedBags.pair`, got teams")
+    pairs, duel, share = pair_members(*bags)
+    shares = np.where(np.arange(len(bags.lengths))[:, None] == duel, share, 0.0)
+    return (pairs if contexts is None else (pairs, np.asarray(contexts)[duel])), shares
+
+
+@dataclasses.dataclass(frozen=True)
+class TeamInputs(Inputs):
+    """Duels of members, whose explanation is that of the duels of their teams.
+
+    Args:
+        shares: The share of each duel of members in each duel of teams, (t, p).
+    """
+
+    shares: Float[np.ndarray, "t p"] = dataclasses.field(kw_only=True)
+
+    def explanation(self, attrs: Any, *, draws: bool | None = None, **arrays: Any) -> Explanation:
+        for name in ("values", "standard_errors"):  # errors of one sample of coalitions add up at most
+            if arrays[name] is not None:
+                arrays[name] = np.einsum("tp,...pg->...tg", self.shares, np.asarray(arrays[name]))
+        arrays["predictions"] = np.asarray(arrays["predictions"]) @ self.shares.T
+        assert self.data is not None, "duels are shown by their differences"
+        shown = dataclasses.replace(self, data=self.shares @ self.data)
+        return super(TeamInputs, shown).explanation(attrs, draws=draws, **arrays)
