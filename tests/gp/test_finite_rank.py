@@ -209,7 +209,7 @@ def test_laplace_evidence_and_its_derivatives_are_those_of_the_matrix(link):
         np.testing.assert_allclose(found, other, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_laplace_marginal_by_features_draws_labels():
     @jax.jit
     def moments(seed, covariance):

@@ -172,7 +172,7 @@ def test_laws_of_pairs_and_bags_fulfil_the_conditions_of_an_optimum(observed):
     np.testing.assert_allclose(np.linalg.inv(covariance), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_minibatches_find_the_law_of_all_rows():
     rng, n = np.random.default_rng(0), 600
     x = rng.uniform(-2, 2, size=(n, 2))

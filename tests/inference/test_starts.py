@@ -119,7 +119,7 @@ def test_without_a_mode_chains_start_at_random_and_the_log_says_it(caplog):
         run(funnel, {}, init="laplace")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_parameters_start_at_random_unless_asked(caplog):
     def wide(y=None):
         location = numpyro.sample("location", dist.Normal(0.0, 1.0).expand([51]).to_event(1))

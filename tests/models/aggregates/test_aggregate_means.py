@@ -90,7 +90,7 @@ def test_models_with_a_mean_function_are_written_and_read(bags):
     np.testing.assert_array_equal(again.mean.weights, WEIGHTS)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_slopes_of_the_field_are_learned(bags, tmp_path):
     # The model is linear in weights and bias: their mode is that of a Gaussian, generalized least squares with a ridge.
     model = CMP(RBF(0.8), RBF(0.5), 0.1, 0.02, mean=PRIORS)

@@ -59,7 +59,7 @@ def test_the_gradient_is_that_of_refitted_models(name):
     np.testing.assert_allclose(slope, (loss(1e-4) - loss(-1e-4)) / 2e-4, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_descent_finds_the_feature_that_decides_nothing():
     model = PreferenceLogistic(GeneralizedPreferential(RBF(np.ones(3)) + 0.5), 0.01)
     paths = ["kernel.kernel.kernels.0.lengthscale", "regularization"]

@@ -143,7 +143,7 @@ def test_rows_are_drawn_again_with_their_own_law():
     np.testing.assert_allclose(draws.var(0), sd**2, rtol=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_inducing_points_are_learned_and_the_fit_is_saved(tmp_path):
     learned = GPRegression(RBF(dist.LogNormal(0.0, 0.5)), dist.HalfNormal(1.0), MEAN, latent="inducing",
                            num_inducing=6, learn_inducing=True)  # fmt: skip

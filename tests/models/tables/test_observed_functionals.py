@@ -122,7 +122,7 @@ def test_averages_over_bags_are_those_of_bagg_gp():
     np.testing.assert_allclose(*evidences, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_saved_explained_and_with_priors(fit, tmp_path):
     """A prior of a noise has a site; a saved fit predicts the same; what cannot be written or certified is refused."""
     observed = (dataclasses.replace(OBSERVED[0], noise_variance=dist.LogNormal(-3.0, 0.1)), OBSERVED[1])

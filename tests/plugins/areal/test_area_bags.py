@@ -188,7 +188,7 @@ def test_draws_of_the_wrong_shape_and_other_kinds_are_refused(fitted):
         area_bags(areas(), np.zeros((4, 6)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_intervals_of_sub_areas_cover_in_a_log_gaussian_cox_process():
     """Points of a Cox process, counted in 12 areas; 90 % intervals of the intensity in 48 quarters, 8 data sets."""
     side = np.arange(16) + 0.5

@@ -243,7 +243,7 @@ def test_a_law_without_correlation_draws_points_independently():
 
 
 @pytest.mark.nightly_variants("observational")
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("game", ["interventional", "observational"])
 def test_intervals_contain_the_values_of_the_true_function(game):
     """Functions drawn from the prior, data from them: ranks of the true values are uniform, intervals cover."""

@@ -48,7 +48,7 @@ def test_held_out_means_are_those_of_fits_without_the_row(study, brute_force):
     np.testing.assert_allclose(found, brute_force, rtol=1e-6, atol=1e-8)  # of matrices with conditions of up to 1e4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_skill_is_that_of_the_weighted_means(study, brute_force, finished):
     """Importance weights without smoothing differ little, as Pareto k is below 0.7 in nearly all rows."""
     fit, data, groups = study

@@ -240,7 +240,7 @@ def test_the_effects_are_those_of_kpp_models_and_products_of_coefficients(folder
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_effects_on_a_label_are_differences_of_probabilities(folder, tmp_path):
     table = people()
     labels = np.where(table["sleep"] > 7.0, "long", "short")
