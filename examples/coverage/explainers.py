@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 import kpp
-from examples.coverage.sampling import Waves, shapley_values
+from examples.benchmarks.amortized import with_sums
+from examples.coverage.sampling import Waves, around, shapley_values
 from examples.coverage.simulations import Intervals, Simulation
 from kpp.explanations import Explanation
 from kpp.games import Interventional
@@ -169,6 +170,36 @@ PROCESSES: dict[str, tuple[str, Any, Truth, Callable[..., Any], str]] = {
     ),
 }
 
+LENGTHSCALES = np.array([1.0, 1.5, 2.0, 4.0, 8.0])
+
+
+def measure_amortized(seed: int) -> dict[str, Intervals]:
+    """Fit a Gaussian process, explain sixty of its rows exactly, and predict the exact values of new rows.
+
+    "given the sums" are the intervals given that the values sum to the prediction minus the base value.
+    """
+    rng, key = np.random.default_rng(seed), jax.random.key(seed)
+    x = rng.normal(size=(200, len(LENGTHSCALES)))
+    rows, background, held_out, new = np.split(x, [100, 140, 180])
+    kernel = RBF(LENGTHSCALES)
+    latent = np.linalg.cholesky(kernel.gram(rows) + 1e-8 * np.eye(len(rows))) @ rng.normal(size=len(rows))
+    y = latent + NOISE * rng.normal(size=len(rows))
+    fit = GPRegression(kernel, NOISE**2).fit(key, rows, y, inference=kpp.MAP(progress=False), num_prior_samples=0)
+    explainer = RKHSShap(Interventional(background), covariance=None, progress=False)
+    known, checked, exact = (explainer.explain(fit, part).mean() for part in (rows[:60], held_out, new))
+    truth, totals, found = exact.values.values, (exact.predictions - exact.base_values).values, {}
+    own = {"lengthscale": LENGTHSCALES, "standardize": False}
+    for name, options in (("lengthscale by evidence", {}), ("lengthscales of the model", own)):
+        fitted = NaiveGP(explainer, rows[:60], **options).fit(fit, explanation=known)
+        explanation = fitted.explain(new)
+        closed, left = with_sums(explanation.values.values, explanation.variance.values, totals)
+        found[name] = ninety_of(explanation, truth)
+        found[f"{name}, given the sums"] = around(truth, closed, np.sqrt(left))
+        widened = widen(explanation, conformal_check(fitted, checked, rng_key=key))
+        found[f"{name}, widened by `conformal_check`"] = ninety_of(widened, truth)
+    return found
+
+
 FOUR = "a linear function, one with interactions, a product and a step, of eight normal features."
 SIMULATIONS = {
     "bayes_shap": Simulation(
@@ -209,4 +240,13 @@ SIMULATIONS = {
         )
         for name, (about, base, truth, process, known) in PROCESSES.items()
     },
+    "amortized": Simulation(
+        "Amortized Shapley values of a Gaussian process by NaiveGP",
+        "a function with the law of a Gaussian process, of five normal features with lengthscales 1, 1.5, 2, 4 and 8; "
+        "exact values of 60 of its rows, 40 held-out rows and 20 new ones.",
+        100,
+        measure_amortized,
+        data_sets=60,
+        known="",
+    ),
 }
