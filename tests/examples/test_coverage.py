@@ -76,10 +76,10 @@ KINDS = {
 }
 # These compile for more than 2.5 seconds; their models have tests of their own.
 LONG = (
-    "measure_aggregates measure_by_graph measure_chain measure_change measure_collider measure_confounded "
-    "measure_counts measure_curve measure_cxplain measure_drawn measure_duels measure_effect measure_fit "
-    "measure_fusion measure_gpec measure_indices measure_many_rows measure_map measure_mediation measure_observed "
-    "measure_policies measure_rankings measure_ranks measure_rows measure_smooth measure_subgroups "
+    "measure_aggregates measure_amortized measure_by_graph measure_chain measure_change measure_collider "
+    "measure_confounded measure_counts measure_curve measure_cxplain measure_drawn measure_duels measure_effect "
+    "measure_fit measure_fusion measure_gpec measure_indices measure_many_rows measure_map measure_mediation "
+    "measure_observed measure_policies measure_rankings measure_ranks measure_rows measure_smooth measure_subgroups "
     "measure_two_treatments measure_untreated measure_values"
 ).split()
 

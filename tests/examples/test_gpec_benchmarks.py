@@ -93,3 +93,24 @@ def test_times_are_measured(load_script, tmp_path):
     table = load_script("benchmarks/gpec.py").main(["--quick", "--trees", "5", "--output", str(tmp_path)])
     assert {"sampling", "geodesics"} <= set(table["part"]) and (table["elapsed"] > 0.0).all()
     assert (tmp_path / "gpec.csv").exists()
+
+
+def test_amortized_values_given_their_sums_are_those_of_a_normal_law(load_script):
+    script, rng = load_script("benchmarks/amortized.py"), np.random.default_rng(0)
+    mean, variance, totals = rng.normal(size=(3, 4)), rng.uniform(0.1, 1.0, size=(3, 4)), rng.normal(size=3)
+    found, left = script.with_sums(mean, variance, totals)
+    np.testing.assert_allclose(found.sum(axis=1), totals)
+    for row, (spread, total) in enumerate(zip(variance, totals, strict=True)):
+        covariance, ones = np.diag(spread), np.ones(4)
+        gain = covariance @ ones / (ones @ covariance @ ones)
+        np.testing.assert_allclose(found[row], mean[row] + gain * (total - mean[row].sum()))
+        np.testing.assert_allclose(left[row], np.diag(covariance - np.outer(gain, ones @ covariance)))
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")
+def test_the_lengthscales_of_the_model_make_amortized_values_precise(load_script):
+    table = load_script("benchmarks/amortized.py").main(["--quick"]).set_index(["m", "method"])
+    own, chosen = table.loc[(40, "naive-gp, model's lengthscales")], table.loc[(40, "naive-gp")]
+    assert own["closed"] < 0.15 and own["closed"] < 0.5 * chosen["closed"]
+    assert (table["closed"] < table["error"] * 1.01).all()
