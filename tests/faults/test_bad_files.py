@@ -22,7 +22,6 @@ from kpp.__main__ import main
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
 from kpp.explanations.functions.named_functions import NamedFunction
-from kpp.inference.fit import storage
 from kpp.kernels import RBF
 from kpp.storage import arviz_data, netcdf
 from kpp.storage.serialization import from_spec
@@ -37,8 +36,8 @@ def write_explanation(path: Path) -> None:
 
 def write_fit(path: Path) -> None:
     idata = arviz_data.from_groups({"posterior": xr.Dataset({"a": (("chain", "draw"), [[1.0]])})})
-    parts = {"data": {"x": np.ones(2)}, "schema": SCHEMA, "sites": ["a"], "inference": {"name": "MAP"}, "state": {}}
-    storage.write_parts(path, model=kpp_models.KernelRidge(RBF(), 0.1), idata=idata, **parts)
+    model = kpp_models.KernelRidge(RBF(), 0.1)
+    kpp.Fit(model, idata, {"x": np.ones(2)}, SCHEMA, {"a": np.array([[1.0]])}, kpp.MAP()).save(path)
 
 
 def write_gpec(path: Path) -> None:

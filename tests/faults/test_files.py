@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+import kpp
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
-from kpp.inference.fit import storage
 from kpp.kernels import RBF
 from kpp.runtime import files
 from kpp.storage import arviz_data
@@ -35,8 +35,7 @@ def save_explanation(path: Path, number: float) -> None:
 
 def save_fit(path: Path, number: float) -> None:
     idata = arviz_data.from_groups({"posterior": xr.Dataset({"a": (("chain", "draw"), [[number]])})})
-    parts = {"data": {"x": np.full(2, number)}, "schema": None, "sites": ["a"], "inference": {}, "state": {}}
-    storage.write_parts(path, model=RBF(), idata=idata, **parts)
+    kpp.Fit(RBF(), idata, {"x": np.full(2, number)}, None, {"a": np.array([[number]])}, kpp.MAP()).save(path)
 
 
 def save_gpec(path: Path, number: float) -> None:

@@ -207,8 +207,9 @@ def test_other_files_are_refused(tmp_path):
 
 def test_nested_data_keep_their_structure():
     data = {"x": {"points": np.ones((2, 3)), "lengths": (np.arange(2), None)}, "y": [np.zeros(2)]}
-    structure, arrays = storage._flatten(data, "")
+    structure = storage._structure(data, "")
+    arrays = {storage._name(place): leaf for place, leaf in jax.tree_util.tree_leaves_with_path(data)}
     assert set(arrays) == {"x.points", "x.lengths.0", "y.0"}
     assert eqx.tree_equal(storage._unflatten(structure, arrays), data)
     with pytest.raises(TypeError, match="`data` holds a set at 'x'"):
-        storage._flatten({"x": {1}}, "")
+        storage._structure({"x": {1}}, "")

@@ -131,25 +131,20 @@ def constant_group(inputs: Data, naming: Naming) -> xr.Dataset:
 
 
 def prior_groups(
-    rng_key: jax.Array,
-    numpyro_model: NumpyroModel,
-    data: Data,
-    sites: Mapping[str, Site],
-    naming: Naming,
-    num_samples: int,
-    latent_sites: Sequence[str],
+    rng_key: jax.Array, model: Any, data: Data, sites: Mapping[str, Site], naming: Naming, num_samples: int
 ) -> dict[str, xr.Dataset]:
     """Return the groups prior, without latent values, and prior_predictive, drawn by NumPyro without observations."""
+    inputs = inputs_of(model.numpyro_model, data)
     try:
-        draws = _draw_prior(as_arguments(numpyro_model), rng_key, inputs_of(numpyro_model, data), num_samples)
+        draws = _draw_prior(as_arguments(model.numpyro_model), rng_key, inputs, num_samples)
     except NotImplementedError as error:
         _LOGGER.warning(
             "the model cannot be drawn from its prior (%s); the groups prior and prior_predictive are left out", error
         )
         return {}
-    found = {}
+    found, drawn = {}, draws.keys() - model.latent_sites
     for group, kinds in (("prior", ("latent", "deterministic")), ("prior_predictive", ("observed",))):
-        names = [name for name, site in sites.items() if site.kind in kinds and name in draws.keys() - latent_sites]
+        names = [name for name, site in sites.items() if site.kind in kinds and name in drawn]
         values = {name: np.asarray(draws[name])[None] for name in names}
         if values:
             found[group] = naming.draws(values, {name: naming.of_site(sites[name]) for name in values})

@@ -25,7 +25,7 @@ from kpp.inference.base import AbstractInference, NumpyroModel, Posterior, Site,
 from kpp.inference.fit import per_draw
 from kpp.inference.fit.arviz_groups import LATENT, Naming, constant_group, data_groups, posterior_groups, prior_groups
 from kpp.inference.fit.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
-from kpp.inference.fit.storage import describe_inference, read_parts, write_parts
+from kpp.inference.fit.storage import read_parts, write_fit
 from kpp.inference.methods.discrete import infer_all
 from kpp.inference.notebook import fit_html
 from kpp.kernels import AbstractKernel
@@ -388,16 +388,7 @@ class Fit:
             TypeError: If the model or its kernel is not registered, so that it could not be loaded again, or a field of
                 the inference cannot be written as plain JSON.
         """
-        write_parts(
-            path,
-            model=self.model,
-            idata=self.idata,
-            data=self.data,
-            schema=self.schema,
-            sites=list(self.draws),
-            inference=describe_inference(self.inference),
-            state=self.state,
-        )
+        write_fit(path, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Fit:
@@ -556,12 +547,11 @@ class _Groups:
         if self.earlier is not None:
             kept = ("observed_data", "constant_data", "prior", "prior_predictive")
             return {name: group for name, group in arviz_data.groups(self.earlier.idata).items() if name in kept}
-        model, data, naming = fit.model.numpyro_model, fit.data, fit._naming
-        found = data_groups(model, data, naming, predicted)
+        found = data_groups(fit.model.numpyro_model, fit.data, fit._naming, predicted)
         if self.prior_key is None or self.num_prior_samples == 0:
             return found
-        drawn = self.prior_key, model, data, fit._sites, naming, self.num_prior_samples, fit.model.latent_sites
-        return found | prior_groups(*drawn)
+        drawn = prior_groups(self.prior_key, fit.model, fit.data, fit._sites, fit._naming, self.num_prior_samples)
+        return found | drawn
 
 
 def _num_rows(data: Any) -> int:

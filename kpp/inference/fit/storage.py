@@ -9,6 +9,7 @@ data. An inference that no plugin registers is written by its import path. Pickl
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -30,46 +31,36 @@ _FORMAT = 1  # the version of the layout of the file: a new layout needs a new n
 _DATA, _STATE = "kpp_data", "kpp_state"
 
 
-def write_parts(
-    path: str | os.PathLike[str],
-    *,
-    model: Any,
-    idata: Any,
-    data: Mapping[str, Any],
-    schema: Schema | None,
-    sites: list[str],
-    inference: dict[str, Any],
-    state: Mapping[str, jax.Array],
-) -> None:
-    """Write the parts of a fit into one file; the file appears only when it is complete.
+def write_fit(path: str | os.PathLike[str], fit: Any) -> None:
+    """Write a `kpp.Fit` into one file; the file appears only when it is complete.
 
-    Raises TypeError if the model is not registered, or the data are not dicts, lists and tuples of arrays; ValueError
-    if a name contains a slash, which separates groups in netCDF.
+    Raises TypeError if the model is not registered, a field of the inference cannot be written, or the data are not
+    dicts, lists and tuples of arrays; ValueError if a name contains a slash, which separates groups in netCDF.
     """
-    groups = dict(arviz_data.groups(idata))
-    structure, arrays = _flatten(dict(data), "")
-    groups[_DATA], groups[_STATE] = _anonymous(arrays), _anonymous(dict(state))
+    groups, structure = dict(arviz_data.groups(fit.idata)), _structure(fit.data, "")
+    arrays = {_name(place): leaf for place, leaf in jax.tree_util.tree_leaves_with_path(fit.data)}
+    groups[_DATA], groups[_STATE] = _anonymous(arrays), _anonymous(fit.state)
     for group in groups.values():
         slashed = [str(name) for name in group.variables if "/" in str(name)]
         if slashed:
             raise ValueError(f"netCDF allows no slash in a name, got the sites {slashed}; rename them to save the fit")
     description = {
         "format": _FORMAT,
-        "model": to_spec(model),
-        "inference": inference,
-        "schema": None if schema is None else schema.to_json(),
-        "sites": sites,
+        "model": to_spec(fit.model),
+        "inference": describe_inference(fit.inference),
+        "schema": None if fit.schema is None else fit.schema.to_json(),
+        "sites": list(fit.draws),
         "data": structure,
-        "attrs": dict(idata.attrs),
+        "attrs": dict(fit.idata.attrs),
     }
-    netcdf.write(path, xr.Dataset(attrs={"kpp": json.dumps(description), **idata.attrs}), groups)
+    netcdf.write(path, xr.Dataset(attrs={"kpp": json.dumps(description), **fit.idata.attrs}), groups)
 
 
 def read_parts(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what `write_parts` has written.
+    """Read what `write_fit` has written.
 
     Returns:
-        The parts by the names of its arguments, `draws` (site -> array) in place of `sites`.
+        The arguments of `kpp.Fit` by their names.
 
     Raises:
         ValueError: If the file is not a saved fit, or has a format that this version cannot read.
@@ -165,18 +156,19 @@ def _anonymous(arrays: Mapping[str, Any]) -> xr.Dataset:
     return xr.Dataset({name: ([f"{name}_{axis}" for axis in range(v.ndim)], v) for name, v in values.items()})
 
 
-def _flatten(tree: Any, path: str) -> tuple[Any, dict[str, Any]]:
-    """Return the structure of nested dicts, lists and tuples as JSON, and their arrays by path."""
+_name = functools.partial(jax.tree_util.keystr, simple=True, separator=".")
+
+
+def _structure(tree: Any, path: str) -> Any:
+    """Return the structure of nested dicts, lists and tuples as JSON, with the name of each array in its place."""
     if tree is None:
-        return None, {}
+        return None
     if isinstance(tree, (jax.Array, np.ndarray)):
-        return path, {path: tree}
+        return path
     if isinstance(tree, dict):
-        items = [(key, *_flatten(value, f"{path}.{key}" if path else str(key))) for key, value in tree.items()]
-        return {"dict": {key: inner for key, inner, _ in items}}, _merge(arrays for _, _, arrays in items)
+        return {"dict": {key: _structure(each, f"{path}.{key}" if path else str(key)) for key, each in tree.items()}}
     if type(tree) in (list, tuple):
-        parts = [_flatten(value, f"{path}.{index}") for index, value in enumerate(tree)]
-        return {type(tree).__name__: [inner for inner, _ in parts]}, _merge(arrays for _, arrays in parts)
+        return {type(tree).__name__: [_structure(each, f"{path}.{index}") for index, each in enumerate(tree)]}
     raise TypeError(
         f"a fit cannot be saved: `data` holds a {type(tree).__name__} at {path!r}; dicts, lists, tuples and "
         "arrays can be"
@@ -193,10 +185,3 @@ def _unflatten(structure: Any, arrays: Mapping[str, Any]) -> Any:
         return {key: _unflatten(value, arrays) for key, value in inner.items()}
     values = [_unflatten(value, arrays) for value in inner]
     return values if kind == "list" else tuple(values)
-
-
-def _merge(parts: Any) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for part in parts:
-        merged |= part
-    return merged
