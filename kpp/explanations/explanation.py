@@ -135,9 +135,7 @@ class Explanation:
             base_values,
             predictions,
             data,
-            feature_names=feature_names,
-            output_names=output_names,
-            instance_names=instance_names,
+            names={"feature": feature_names, "output": output_names, "instance": instance_names},
             draws=draws,
             optional={
                 "covariance": covariance,

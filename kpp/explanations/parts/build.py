@@ -23,14 +23,15 @@ def build_dataset(
     predictions: Numbers,
     data: Numbers,
     *,
-    feature_names: Sequence[str],
-    output_names: Sequence[str] | None,
-    instance_names: Sequence[Any] | None,
+    names: Mapping[str, Any],
     draws: bool,
     optional: Mapping[str, Any],
     attrs: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Return the dataset behind an Explanation; the arguments are those of `create`, None allowed in `optional`."""
+    """Return the dataset behind an Explanation; the arguments are those of `create`, None allowed in `optional`.
+
+    `names` are those of the features, outputs and instances by the dimensions, None for numbers.
+    """
     array, base = finite_array(values, "values"), finite_array(base_values, "base_values")
     sample = SAMPLE_DIMS if draws else ()
     dims = _value_dims(array, sample)
@@ -43,9 +44,9 @@ def build_dataset(
         "values": (dims, array),
         "base_values": _shaped(base, "base_values", own if base.ndim == len(own) else common, sizes),
         "predictions": _shaped(predictions, "predictions", own, sizes),
-        "data": _data(data, feature_names, attrs.get("groups", {}), sizes),
+        "data": _data(data, names["feature"], attrs.get("groups", {}), sizes),
     }
-    coords = _coords(sizes, feature_names, output_names, instance_names)
+    coords = _coords(sizes, names)
     given = {name: value for name, value in optional.items() if value is not None}
     for name in ("variance", "standard_errors"):
         if name in given:
@@ -151,20 +152,15 @@ def _stacked(
     return np.stack([read(array, f"{name}[{key!r}]", dims, sizes)[1] for key, array in arrays.items()], axis=-1)
 
 
-def _coords(
-    sizes: Mapping[str, int],
-    feature_names: Sequence[str],
-    output_names: Sequence[str] | None,
-    instance_names: Sequence[Any] | None,
-) -> dict[str, list[Any]]:
-    coords: dict[str, list[Any]] = {dim: list(range(sizes[dim])) for dim in SAMPLE_DIMS if dim in sizes}
-    coords["instance"] = list(range(sizes["instance"]) if instance_names is None else instance_names)
-    coords["feature"] = [str(name) for name in feature_names]
-    if "output" in sizes:
-        names = range(sizes["output"]) if output_names is None else output_names
-        coords["output"] = [str(name) for name in names]
-    elif output_names is not None:
-        raise ValueError(f"`output_names` go with an output dimension; `values` has none, got {list(output_names)}")
+def _coords(sizes: Mapping[str, int], names: Mapping[str, Any]) -> dict[str, list[Any]]:
+    outputs = names["output"]
+    if outputs is not None and "output" not in sizes:
+        raise ValueError(f"`output_names` go with an output dimension; `values` has none, got {list(outputs)}")
+    coords: dict[str, list[Any]] = {}
+    for dim, size in sizes.items():
+        given = names.get(dim)
+        labels = range(size) if given is None else given
+        coords[dim] = [str(label) for label in labels] if dim in ("feature", "output") else list(labels)
     for dim, labels in coords.items():
         if len(labels) != sizes[dim]:
             raise ValueError(f"`{dim}_names` must have {sizes[dim]} entries, got {len(labels)}")
