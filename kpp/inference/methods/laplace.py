@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Iterator, Mapping
@@ -106,8 +107,8 @@ class Laplace(AbstractInference):
         mode = find_mode(density.unconstrained, density, data, restart_key, self)
         vector, factor = _polish(density, mode, data)
         state = {_MODE: vector, _FACTOR: factor}
-        attrs: dict[str, object] = {"inference": "Laplace", **mode.attrs()}
-        return _draw(density, draw_key, self.num_samples, data, state, attrs, bool(self.importance))
+        found = _draw(density, draw_key, self.num_samples, data, state, bool(self.importance))
+        return dataclasses.replace(found, attrs=found.attrs | mode.attrs())
 
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]
@@ -117,7 +118,7 @@ class Laplace(AbstractInference):
             return fixed
         init_key, draw_key = jax.random.split(rng_key)
         density = Density(init_key, numpyro_model, data, sites)
-        return _draw(density, draw_key, num_samples, data, state, {"inference": "Laplace"}, bool(self.importance))
+        return _draw(density, draw_key, num_samples, data, state, bool(self.importance))
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractInference, NumpyroModel, Data]]:
@@ -168,13 +169,7 @@ def _gradient_and_hessian(density: Density, vector: AnyArray, data: Data) -> tup
 
 
 def _draw(
-    density: Density,
-    rng_key: jax.Array,
-    num_samples: int,
-    data: Data,
-    state: Mapping[str, jax.Array],
-    attrs: dict[str, object],
-    importance: bool,
+    density: Density, rng_key: jax.Array, num_samples: int, data: Data, state: Mapping[str, jax.Array], importance: bool
 ) -> Posterior:
     keys = jax.random.split(rng_key, num_samples)
     draw = _propose_block if importance else _draw_block
@@ -183,12 +178,13 @@ def _draw(
         return draw(density, keys, data, state[_MODE], state[_FACTOR])
 
     found = map_blocks(draw_block, keys, math.ceil(num_samples / NUM_BLOCKS), threads=num_cores())
+    attrs: dict[str, object] = {"inference": "Laplace"}
     if importance:
         draws, log_density, log_ratio = found
         rows, further = _resample(jax.random.fold_in(rng_key, num_samples), np.asarray(log_ratio))
         # Corrected draws have the density of the posterior, so that nobody weights them again.
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (draws, log_density))
-        found, attrs = (*kept, kept[1]), {**attrs, **further}
+        found, attrs = (*kept, kept[1]), attrs | further
     draws, log_density, log_q = jax.tree.map(lambda leaf: jnp.asarray(leaf[None]), found)  # one chain
     return Posterior(draws, {"lp": log_density, "log_q": log_q}, attrs, dict(state))
 
