@@ -67,7 +67,7 @@ def interaction_values(
         Grabisch and Roubens, An axiomatic approach to the concept of interaction among players, 1999;
         Sundararajan, Dhamdhere and Agarwal, The Shapley Taylor interaction index, 2020.
     """
-    _check_index(index)
+    one_of(index, "index", _INDICES)
     check_batch_size(batch_size)
     game = read_game(value_function, function, x, groups)
 
@@ -91,7 +91,7 @@ def interactions_from_table(values: Float[AnyArray, "c *rest"], *, index: str = 
     Raises:
         ValueError: If the number of rows is not a power of two, or is 1, or `index` is unknown.
     """
-    _check_index(index)
+    one_of(index, "index", _INDICES)
     values = jnp.asarray(values)
     rows = values.shape[0] if values.ndim else 0
     num_players = rows.bit_length() - 1
@@ -154,7 +154,3 @@ def _set_diagonal(values: Array, empty_and_alone: Array, axis: int) -> Array:
     leading = (slice(None),) * axis
     diagonal = empty_and_alone[(*leading, slice(1, None))] - empty_and_alone[(*leading, slice(1))]
     return values.at[(*leading, players, players)].set(diagonal)
-
-
-def _check_index(index: str) -> None:
-    one_of(index, "index", _INDICES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -54,19 +55,15 @@ def as_shapiq_game(
     return _game_class()(game)
 
 
+@dataclasses.dataclass(frozen=True)
 class _Values:
     """The values of coalitions of players for one point and one output."""
 
-    def __init__(
-        self,
-        value_function: AbstractValueFunction,
-        function: Any,
-        points: Float[np.ndarray, "1 d"],
-        players: Players,
-        output: int | None,
-    ) -> None:
-        self.value_function, self.function, self.points = value_function, function, points
-        self.players, self.output = players, output
+    value_function: AbstractValueFunction
+    function: Any
+    points: Float[np.ndarray, "1 d"]
+    players: Players
+    output: int | None
 
     def __call__(self, coalitions: Bool[np.ndarray, "c g"]) -> Float[np.ndarray, " c"]:
         return call_in_chunks(self._chunk, coalitions, _COALITIONS)[0]

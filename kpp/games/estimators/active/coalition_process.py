@@ -60,8 +60,7 @@ class CoalitionProcess:
     @functools.cached_property
     def shapley_covariance(self) -> Float[np.ndarray, "g g"]:
         """The covariance of the Shapley values at scale 1."""
-        sections = self._kernel.sections(self._signs)
-        return self._kernel.shapley_covariance() - self._explained(sections, self._slopes, sections, self._slopes)
+        return self._kernel.shapley_covariance() - self._explained(self._kernel.sections(self._signs), self._slopes)
 
     def squared_scales(self, values: Float[np.ndarray, "n r"]) -> Float[np.ndarray, " r"]:
         r"""Return :math:`y^\top P y / (n - g - 1)`, the unbiased estimate of the squared scale of each of r games."""
@@ -76,8 +75,7 @@ class CoalitionProcess:
         """
         signs = as_signs(candidates)
         cross, basis = self._kernel.evaluate(signs, self._signs), additive_functions(signs)
-        sections = self._kernel.sections(self._signs)
-        gains = self._kernel.sections(signs) - self._explained(sections, self._slopes, cross, basis)
+        gains = self._kernel.sections(signs) - self._explained(cross, basis)
         weights, base = self._predict(cross, basis), basis @ self._inverse
         rest = cross - weights @ self._gram
         variances = self._kernel.variance - np.sum(weights * cross + rest * base, axis=1)
@@ -106,16 +104,11 @@ class CoalitionProcess:
         base = basis @ self._inverse
         return base + (cross - base @ self._gram) @ self._precision
 
-    def _explained(
-        self,
-        cross: Float[np.ndarray, "k n"],
-        basis: Float[np.ndarray, "k h"],
-        other: Float[np.ndarray, "m n"],
-        other_basis: Float[np.ndarray, "m h"],
-    ) -> Float[np.ndarray, "k m"]:
-        """Return by how much the covariances of functionals are smaller than those of the kernel."""
-        weights = self._predict(cross, basis)
-        return weights @ other.T + (cross - weights @ self._gram) @ (other_basis @ self._inverse).T
+    def _explained(self, cross: Float[np.ndarray, "m n"], basis: Float[np.ndarray, "m h"]) -> Float[np.ndarray, "g m"]:
+        """Return by how much the covariances of Shapley values and functionals are smaller than those of the kernel."""
+        sections = self._kernel.sections(self._signs)
+        weights = self._predict(sections, self._slopes)
+        return weights @ cross.T + (sections - weights @ self._gram) @ (basis @ self._inverse).T
 
 
 def additive_functions(signs: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n h"]:
