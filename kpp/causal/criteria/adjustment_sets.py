@@ -147,22 +147,16 @@ def proper_backdoor_graph(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes)
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
     """
-    treatments, after = (
-        as_nodes(graph, treatment, "treatment"),
-        causal_nodes(graph, treatment=treatment, outcome=outcome),
-    )
+    treatments = as_nodes(graph, treatment, "treatment")
+    after = causal_nodes(graph, treatment=treatment, outcome=outcome)
     edges = [(a, b) for a, b in graph.edges if not (a in treatments and b in after)]
     return CausalDAG(edges, nodes=graph.nodes, latent=graph.latent, bidirected=graph.bidirected)
 
 
 def allowed_nodes(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, within: Nodes | None) -> NodeSet:
     """Return the observed nodes that an adjustment set may hold, among the given nodes or among all."""
-    return (
-        offered_nodes(graph, within)
-        - treatments
-        - outcomes
-        - forbidden_nodes(graph, treatment=treatments, outcome=outcomes)
-    )
+    forbidden = forbidden_nodes(graph, treatment=treatments, outcome=outcomes)
+    return offered_nodes(graph, within) - treatments - outcomes - forbidden
 
 
 def check_adjustable(graph: CausalDAG, treatments: NodeSet, outcomes: NodeSet, allowed: NodeSet) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable
 
 from kpp.causal import errors
@@ -33,11 +34,9 @@ def reached(step: Callable[[str], Iterable[str]], sources: NodeSet, walls: NodeS
 
 def check_disjoint(**sets: NodeSet) -> None:
     """Raise NotDisjointError if sets of nodes overlap."""
-    names = list(sets)
-    for position, first in enumerate(names):
-        for second in names[position + 1 :]:
-            if sets[first] & sets[second]:
-                raise errors.NotDisjointError(sets[first] & sets[second], first, second)
+    for first, second in itertools.combinations(sets, 2):
+        if sets[first] & sets[second]:
+            raise errors.NotDisjointError(sets[first] & sets[second], first, second)
 
 
 def check_question(graph: MixedGraph, treatment: Nodes, outcome: Nodes) -> tuple[NodeSet, NodeSet]:

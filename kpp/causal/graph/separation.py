@@ -66,7 +66,7 @@ def d_connecting_path(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) 
     check_disjoint(x=sources, y=targets, given=closed)
     if not targets:
         return None
-    came_from = _search(graph, sources, targets, closed, graph.ancestors(closed))
+    came_from = _search(graph, sources, targets, closed, graph.ancestors(closed), None)
     # A walk found by breadth-first search visits no node twice: a walk that did would not be a shortest one.
     ends = [state for state in came_from if state[0] in targets]
     return _trace(came_from, ends[0]) if ends else None
@@ -198,12 +198,7 @@ def on_open_walks(
 
 
 def _search(
-    graph: MixedGraph,
-    sources: NodeSet,
-    targets: NodeSet,
-    closed: NodeSet,
-    opened: NodeSet,
-    inside: NodeSet | None = None,
+    graph: MixedGraph, sources: NodeSet, targets: NodeSet, closed: NodeSet, opened: NodeSet, inside: NodeSet | None
 ) -> dict[State, tuple[State, str] | None]:
     """Search breadth-first along open walks, until a target: state -> the state before and the arrow between them.
 
