@@ -29,6 +29,7 @@ from kpp.foundation.validation import (
     refuse_missing_labels,
 )
 from kpp.kernels import AbstractKernel
+from kpp.runtime.batching import sum_over
 from kpp.storage.serialization import data_class
 from kpp.typing import Numbers, Points, RngKey
 
@@ -163,18 +164,12 @@ class Bags(eqx.Module):
         """
         if self.num_points <= _BLOCK:
             return self.means(kernel(self.points, x))
-        points, index = self._blocks()
 
         @jax.checkpoint  # derivatives compute a block again, instead of keeping all
-        def block(points: Array, index: Array) -> Array:
-            return self._sum(kernel(points, x), index)
+        def block(item: tuple[Array, Array]) -> Array:
+            return self._sum(kernel(item[0], x), item[1])
 
-        def step(total: Array, item: tuple[Array, Array]) -> tuple[Array, None]:
-            return total + block(*item), None
-
-        start = jnp.zeros_like(jax.eval_shape(block, points[0], index[0]))
-        sums = jax.lax.scan(step, start, (points, index))[0][: self.num_bags]
-        return sums / self._column(self.sizes, 2)
+        return sum_over(block, self._blocks())[: self.num_bags] / self._column(self.sizes, 2)
 
     def gram(self, kernel: AbstractKernel) -> Float[Array, "N N"]:
         r"""Return the inner products of the bags' mean embeddings.
@@ -194,16 +189,12 @@ class Bags(eqx.Module):
         share = jnp.asarray(np.where(first == second, 0.5, 1.0), dtype=points.dtype)
 
         @jax.checkpoint
-        def block(i: Array, j: Array, share: Array) -> Array:
-            sums = self._sum(kernel(points[i], points[j]), index[i])
-            return share * self._sum(sums.T, index[j])
-
-        def step(total: Array, item: tuple[Array, Array, Array]) -> tuple[Array, None]:
-            return total + block(*item), None
+        def block(pair: tuple[Array, Array, Array]) -> Array:
+            i, j, share = pair
+            return share * self._sum(self._sum(kernel(points[i], points[j]), index[i]).T, index[j])
 
         pairs = (jnp.asarray(first), jnp.asarray(second), share)
-        start = jnp.zeros_like(jax.eval_shape(block, *(part[0] for part in pairs)))
-        half = jax.lax.scan(step, start, pairs)[0][: self.num_bags, : self.num_bags]
+        half = sum_over(block, pairs)[: self.num_bags, : self.num_bags]
         return (half + half.T) / (self.sizes[:, None] * self.sizes[None, :])
 
     def coincidence(self) -> Float[Array, "N N"]:

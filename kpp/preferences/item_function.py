@@ -25,7 +25,7 @@ from kpp.preferences.item_tables import (
     row_sums,
     skew_table,
 )
-from kpp.runtime.batching import map_rows
+from kpp.runtime.batching import map_rows, sum_over
 from kpp.typing import Numbers
 
 _BATCH = 4096  # pairs that are evaluated at the same time
@@ -255,8 +255,4 @@ def _combine(
     """Return the sum of the values of each of s weights, multiplied by the sections of contexts."""
     if sections is None:
         return value(weights[0])
-
-    def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
-        return total + part[1] * value(part[0]), None
-
-    return jax.lax.scan(add, jnp.zeros_like(sections[:, 0]), (weights, sections.T))[0]
+    return sum_over(lambda part: part[1] * value(part[0]), (weights, sections.T))

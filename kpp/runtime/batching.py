@@ -302,6 +302,13 @@ def average_chunks(
     return split_rows(x, size), split_weights(jnp.full(x.shape[0], 1 / x.shape[0], x.dtype), size)
 
 
+def sum_over(f: Callable[[Any], PyTree], blocks: PyTree) -> Any:
+    """Add up the results of a function of one block of arrays that lead with the blocks, one block at a time."""
+    shapes = jax.eval_shape(f, jax.tree.map(lambda leaf: leaf[0], blocks))
+    start = jax.tree.map(lambda result: jnp.zeros(result.shape, result.dtype), shapes)
+    return jax.lax.scan(lambda sums, block: (jax.tree.map(jnp.add, sums, f(block)), None), start, blocks)[0]
+
+
 def sum_arrays(arrays: Iterable[Array]) -> Array:
     """Add up arrays of one shape, at least one."""
     return functools.reduce(operator.add, arrays)

@@ -23,7 +23,7 @@ from kpp.games.players.coalitions import all_coalitions
 from kpp.games.players.players import Players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import AbstractKernel
-from kpp.runtime.batching import rows_that_fit, split_rows, split_weights
+from kpp.runtime.batching import rows_that_fit, split_rows, split_weights, sum_over
 from kpp.typing import Points
 
 # The largest number of entries of a kernel matrix in memory.
@@ -146,9 +146,4 @@ def _weighted_sections(
     """Return the weighted sums of kernel sections at points, some rows at a time."""
     size = rows_that_fit(rows.shape[0], points.shape[0], _MAX_ENTRIES)
     parts = split_rows(rows, size), split_weights(loads.T, size)
-
-    def add(total: Array, part: tuple[Points, Array]) -> tuple[Array, None]:
-        return total + jnp.matmul(part[1].T, kernel(part[0], points), precision="highest"), None
-
-    start = jnp.zeros((loads.shape[0], points.shape[0]), dtype=loads.dtype)
-    return jax.lax.scan(add, start, parts)[0]
+    return sum_over(lambda part: jnp.matmul(part[1].T, kernel(part[0], points), precision="highest"), parts)

@@ -33,7 +33,7 @@ from kpp.games.estimators.quadratures.quadrature import by_sign, products_of_oth
 from kpp.games.players.players import Players
 from kpp.games.values.interventional import Interventional
 from kpp.kernels import AbstractKernel, AbstractProductKernel
-from kpp.runtime.batching import average_chunks, rows_that_fit, sum_arrays
+from kpp.runtime.batching import average_chunks, rows_that_fit, sum_arrays, sum_over
 
 # Pairs of background points that are computed at a time; this number fits into the cache of a core.
 _PAIRS = 2**11
@@ -88,7 +88,7 @@ def _term_covariance(
     """Sum over chunks of the first background, whose factors are shared by all pairs of points."""
     chunks = average_chunks(background, rows_that_fit(background.shape[0], background.shape[0], _PAIRS))
 
-    def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
+    def of_chunk(chunk: tuple[Array, Array]) -> Array:
         rows, weights = chunk
         neither = players.multiply(term.factors(rows, background))
 
@@ -101,10 +101,9 @@ def _term_covariance(
             )
             return _sum_nodes(term, factors, weights / background.shape[0], nodes)
 
-        return total + jax.lax.map(of_pair, (x, x_other)), None  # vmap would hold the factors of all pairs
+        return jax.lax.map(of_pair, (x, x_other))  # vmap would hold the factors of all pairs
 
-    start = jnp.zeros((x.shape[0], players.num_players, players.num_players), dtype=x.dtype)
-    return jax.lax.scan(add, start, chunks)[0]
+    return sum_over(of_chunk, chunks)
 
 
 def _sum_nodes(

@@ -24,7 +24,7 @@ from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.kernels import RBF, AbstractProductKernel
 from kpp.kernels.toolkit import has_product_terms
-from kpp.runtime.batching import average_chunks, rows_that_fit, split_rows
+from kpp.runtime.batching import average_chunks, rows_that_fit, split_rows, sum_over
 from kpp.typing import Points, RngKey
 
 # The largest number of elements of an array of factors.
@@ -89,13 +89,11 @@ def _absent_products(
 ) -> Float[Array, "c n"]:
     """Average the products of the absent features' factors over the references."""
 
-    def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
+    def of_chunk(chunk: tuple[Array, Array]) -> Array:
         factors = value_function.absent_factors(term, chunk[0], points)
-        return total + jax.lax.map(lambda mask: chunk[1] @ masked_product(factors, ~mask), coalitions), None
+        return jax.lax.map(lambda mask: chunk[1] @ masked_product(factors, ~mask), coalitions)
 
-    chunks = average_chunks(references, _chunk_size(references, points))
-    start = jnp.zeros((coalitions.shape[0], points.shape[0]), dtype=points.dtype)
-    return jax.lax.scan(add, start, chunks)[0]
+    return sum_over(of_chunk, average_chunks(references, _chunk_size(references, points)))
 
 
 def _present_values(

@@ -23,6 +23,7 @@ from jax.scipy.special import logsumexp, ndtr
 from jaxtyping import Array, Float
 
 from kpp.gp.integrals.expectations import deviation
+from kpp.runtime.batching import sum_over
 from kpp.typing import AnyArray
 
 _NUM_NODES = 48  # of the outer integral
@@ -122,27 +123,24 @@ def _laws(nodes: Float[Array, "n nodes"], mean: Float[Array, "n c"], sd: Float[A
 
 
 def _over_normal(distance: Array, sd: Array) -> _Laws:
-    def add(laws: _Laws, node: tuple[Array, Array]) -> tuple[_Laws, None]:
+    def at_node(node: tuple[Array, Array]) -> _Laws:
         inner = jnp.exp(sd * node[0] - distance)
         function = node[1] * jnp.exp(-inner)
         density = function * inner
-        return _Laws(laws.function + function, laws.density + density, laws.slope + density * (inner - 1.0)), None
+        return _Laws(function, density, density * (inner - 1.0))
 
-    return _sum_over(add, _NORMAL, _NORMAL_WEIGHTS, distance)
+    return _sum_over(at_node, _NORMAL, _NORMAL_WEIGHTS, distance.dtype)
 
 
 def _over_gumbel(distance: Array, sd: Array) -> _Laws:
-    def add(laws: _Laws, node: tuple[Array, Array]) -> tuple[_Laws, None]:
+    def at_node(node: tuple[Array, Array]) -> _Laws:
         at = (distance - node[0]) / sd
         density = node[1] * jnp.exp(-0.5 * at**2) / (_ROOT_TWO_PI * sd)
-        return _Laws(laws.function + node[1] * ndtr(at), laws.density + density, laws.slope - density * at / sd), None
+        return _Laws(node[1] * ndtr(at), density, -density * at / sd)
 
-    return _sum_over(add, _GUMBEL, _GUMBEL_WEIGHTS, distance)
+    return _sum_over(at_node, _GUMBEL, _GUMBEL_WEIGHTS, distance.dtype)
 
 
-def _sum_over(add: Callable[..., Any], nodes: np.ndarray, weights: np.ndarray, like: Array) -> _Laws:
-    """Sum over nodes, one at a time: memory stays at that of one node."""
-    zeros = _Laws(*(jnp.zeros_like(like) for _ in _Laws._fields))
-    return jax.lax.scan(jax.checkpoint(add), zeros, (jnp.asarray(nodes, like.dtype), jnp.asarray(weights, like.dtype)))[
-        0
-    ]
+def _sum_over(at_node: Callable[..., _Laws], nodes: np.ndarray, weights: np.ndarray, dtype: Any) -> _Laws:
+    """Sum over nodes, one at a time: memory stays at that of one node, in derivatives, too."""
+    return sum_over(jax.checkpoint(at_node), (jnp.asarray(nodes, dtype), jnp.asarray(weights, dtype)))

@@ -24,7 +24,7 @@ from kpp.kernels.points.nonstationary import Constant
 from kpp.kernels.points.stationary import RBF
 from kpp.linalg.pivoted import pivoted_whitener
 from kpp.linalg.toolkit import DenseRidge, FeatureRidge
-from kpp.runtime.batching import split_rows, split_weights
+from kpp.runtime.batching import split_rows, split_weights, sum_over
 from kpp.typing import Leaf, Numbers, Points, RngKey
 
 #: What the projection is applied to; see `Projected`.
@@ -268,6 +268,4 @@ def _sum_over_blocks(term: Callable[[Array, Array], Array], points: Array, featu
     """Sum a term over blocks of rows; the rows that fill up the last block have features 0, so they add nothing."""
     if points.shape[0] <= _BLOCK:
         return term(points, features)
-    blocks = split_rows(points, _BLOCK), split_weights(features, _BLOCK)
-    start = jnp.zeros_like(jax.eval_shape(term, *(rows[0] for rows in blocks)))
-    return jax.lax.scan(lambda total, block: (total + term(*block), None), start, blocks)[0]
+    return sum_over(lambda block: term(*block), (split_rows(points, _BLOCK), split_weights(features, _BLOCK)))

@@ -29,7 +29,7 @@ from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.linalg import add_diagonal, cho_solve, cholesky
 from kpp.linalg.pivoted import pivoted_whitener
 from kpp.linalg.toolkit import FeatureRidge
-from kpp.runtime.batching import average_chunks, even_size, split_rows
+from kpp.runtime.batching import average_chunks, even_size, split_rows, sum_over
 from kpp.typing import Points
 
 # The largest number of entries of the matrices of a block of background points.
@@ -106,7 +106,7 @@ class LandmarkEmbeddings(eqx.Module):
                 columns = jnp.concatenate([features, values.of_block(value_block, mask)], axis=1)
                 return _product((share[:, None] * features).T, columns), share @ columns
 
-            products, means = _sum_blocks(of_block, (shares, sections.blocks, values.blocks))
+            products, means = sum_over(of_block, (shares, sections.blocks, values.blocks))
             factor = cholesky(add_diagonal(products[:, :num], self.regularization))
             coefficients = _product(root.T, cho_solve(factor, products[:, num:]))
 
@@ -146,13 +146,6 @@ def _sections(kernel: AbstractKernel, blocks: Float[Array, "k s d"], points: Poi
         tables = jax.lax.map(lambda rows: kernel.factors(rows, points), blocks)
         return _Columns(tables, masked_product)
     return _Columns(blocks, lambda rows, mask: restricted_matrices(kernel, rows, points)(mask))
-
-
-def _sum_blocks(f: Callable[[PyTree], PyTree], blocks: PyTree) -> PyTree:
-    """Add up the results of a function of one block of arrays that lead with the blocks."""
-    shapes = jax.eval_shape(f, jax.tree.map(lambda leaf: leaf[0], blocks))
-    start = jax.tree.map(lambda result: jnp.zeros(result.shape, result.dtype), shapes)
-    return jax.lax.scan(lambda sums, block: (jax.tree.map(jnp.add, sums, f(block)), None), start, blocks)[0]
 
 
 def _product(first: Array, second: Array) -> Array:
