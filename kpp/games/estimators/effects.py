@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.methods import MAX_PLAYERS
@@ -104,19 +103,8 @@ def _effects_of(
     features = jnp.asarray(game.players.membership == player)
     shown = _Shown(game.value_function.background, game.value_function, features)
     inserted, _ = Game(shown, game.function, game.x, game.players, game.varying).table(without)
-    return _average(weights, table, inserted, jnp.asarray(np.flatnonzero(~joined)), jnp.asarray(np.flatnonzero(joined)))
-
-
-@jax.jit
-def _average(
-    weights: Float[Array, " k"],
-    table: Float[Array, "c p *rest"],
-    inserted: Float[Array, "k p *rest"],
-    without: Int[Array, " k"],
-    joined: Int[Array, " k"],
-) -> tuple[Float[Array, "p *rest"], Float[Array, "p *rest"]]:
-    """Average the two parts of the gains from coalitions without a player to those that it joined."""
-    direct, indirect = inserted - table[without], table[joined] - inserted
+    # From coalitions without the player to those that it joined.
+    direct, indirect = inserted - table[~joined], table[joined] - inserted
     return jnp.tensordot(weights, direct, axes=1), jnp.tensordot(weights, indirect, axes=1)
 
 
