@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
@@ -144,9 +144,7 @@ class NaturalGradient(AbstractInference):
         with progress_bar(self.num_steps, "natural gradient", unit="step", show=self.progress) as bar:
             for begin in range(0, self.num_steps, _CHUNK):
                 end = min(begin + _CHUNK, self.num_steps)
-                state = _run_steps(
-                    self, model, state, scale, zeros, fit_key, data, jnp.asarray(begin), jnp.asarray(end)
-                )
+                state = _run_steps(self, model, state, scale, zeros, fit_key, data, jnp.asarray([begin, end]))
                 bound = float(state.bounds[end - 1])
                 bar.set_postfix_str(f"bound {bound:.5g}", refresh=False)
                 bar.update(end - begin)
@@ -220,13 +218,12 @@ def _run_steps(
     zeros: Array,
     rng_key: RngKey,
     data: Data,
-    begin: Array,
-    end: Array,
+    numbers: Int[Array, " 2"],
 ) -> _State:
     """Do some steps, of the other sites in their units; `zeros` has the shape of the latent values of a minibatch.
 
-    The numbers of steps are arrays because a number would be a constant of the program, which would then be compiled
-    again for the next steps.
+    The numbers of the first step and of the one after the last are an array because a number would be a constant of the
+    program, which would then be compiled again for the next steps.
     """
     optimizer = settings._optimizer()
 
@@ -248,7 +245,7 @@ def _run_steps(
         sites = {name: value + scale[name] * updates[name] for name, value in state.sites.items()}
         return _State(sites, memory, law, state.bounds.at[number].set(expected - _divergence(means, roots)))
 
-    return jax.lax.fori_loop(begin, end, step, state)
+    return jax.lax.fori_loop(numbers[0], numbers[1], step, state)
 
 
 def _bound(
