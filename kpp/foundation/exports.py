@@ -12,11 +12,8 @@ import lazy_loader
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return what a package assigns to ``__getattr__``, ``__dir__`` and ``__all__`` to load its names on first use.
 
-    The functions and methods that it hands out check the kinds of their arguments; see `kpp.foundation.arguments`.
-
-    Args:
-        package: The package's ``__name__``.
-        file: The package's ``__file__``; the stub ``__init__.pyi`` beside it lists the names.
+    The arguments are its ``__name__`` and ``__file__``; the stub ``__init__.pyi`` beside it lists the names. The
+    functions and methods that it hands out check the kinds of their arguments; see `kpp.foundation.arguments`.
     """
     load, _, exported = lazy_loader.attach_stub(package, file)
     namespace = vars(sys.modules[package])

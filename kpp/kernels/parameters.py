@@ -109,11 +109,7 @@ def scalar(value: Array, name: str) -> Array:
 
 
 def per_feature(value: Array, name: str, num_features: int) -> Array:
-    """Return a parameter that is one number, or one per feature, after checking its shape against the shape of a point.
-
-    Raises:
-        ValueError: If the shape is neither () nor (d,).
-    """
+    """Return a parameter that is one number, or one per feature; raise ValueError if its shape is not () or (d,)."""
     if value.shape in ((), (num_features,)):
         return value
     if value.ndim > 1:

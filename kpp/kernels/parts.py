@@ -67,19 +67,11 @@ class AbstractComposite(AbstractKernel):
         return self._only_term().scale
 
     def factors(self, x1: Array, x2: Array) -> Float[Array, "d n1 n2"]:
-        """Evaluate the factors at every pair of points, for a composite that is a product kernel.
-
-        Raises:
-            TypeError: If the kernel is not a product kernel.
-        """
+        """Evaluate the factors at every pair of points, or raise TypeError if this is not a product kernel."""
         return self._only_term().factors(x1, x2)
 
     def restrict(self, mask: Numbers) -> AbstractProductKernel:
-        """Leave out features, for a composite that is a product kernel.
-
-        Raises:
-            TypeError: If the kernel is not a product kernel.
-        """
+        """Leave out features, or raise TypeError if this is not a product kernel."""
         return self._only_term().restrict(mask)
 
     def _only_term(self) -> AbstractProductKernel:

@@ -126,17 +126,8 @@ def whiten(
 
     .. math:: dR = -\Lambda R, \qquad dW = dB\, R^\top - W \Lambda^\top, \qquad \Lambda = \mathrm{low}(R\, dA\, R^\top),
 
-    where low keeps the lower triangle and half of the diagonal.
-
-    Returns:
-        The `whitener` R of A, of shape (n, n), and W, of shape (p, n). In traced code they are NaN where the
-        factorization failed.
-
-    Raises:
-        FactorizationError: If A is concrete and not positive definite even with the largest jitter.
-
-    References:
-        Murray, Differentiation of the Cholesky decomposition, 2016, equation (8).
+    where low keeps the lower triangle and half of the diagonal (Murray, Differentiation of the Cholesky decomposition,
+    2016, equation (8)). Returns the `whitener` R of A, which may fail in the same way, and W.
     """
     matrix = jnp.asarray(matrix)
     inverse, white = _whiten(matrix, jnp.asarray(rows))

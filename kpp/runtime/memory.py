@@ -53,11 +53,7 @@ def check_count(value: int, name: str, numbers: int) -> None:
 
 
 def check_matrices(number: int, size: int, what: str, advice: str = "use fewer rows") -> None:
-    """Raise an error if some matrices of n * n numbers do not fit into memory.
-
-    Raises:
-        ValueError: If the memory is known and too small.
-    """
+    """Raise ValueError if some matrices of n * n numbers do not fit into memory, and this is known."""
     listed = "a matrix" if number == 1 else f"{number} matrices"
     _check_numbers(number * size**2, f"{what} with {listed} of n * n numbers, n = {size},", advice)
 

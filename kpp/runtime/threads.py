@@ -122,12 +122,8 @@ def call_in_threads(f: Callable[[Task], Result], tasks: Iterable[Task], threads:
     """Call a function for each task, in several threads, and return the results in the order of the tasks.
 
     JAX's settings of this thread, such as double precision, hold in the others, too. A function that is compiled at its
-    first call should have been called before, or several threads compile it.
-
-    Args:
-        f: The function; it can be called in several threads at once.
-        tasks: Its arguments.
-        threads: The largest number of threads; with 1, and in a thread of another such call, the calls are made here.
+    first call should have been called before, or several threads compile it. With one thread, and in a thread of
+    another such call, the calls are made here.
     """
     tasks = list(tasks)
     if threads == 1 or len(tasks) < 2 or is_alone_in_thread():

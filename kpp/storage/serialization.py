@@ -41,11 +41,7 @@ separate_threads()
 
 
 def data_class(cls: _Class) -> _Class:
-    """Allow specs to hold instances of a data class, which its fields describe completely; a decorator.
-
-    Args:
-        cls: A dataclass that is not registered by a plugin or looked up by name.
-    """
+    """Allow specs to hold instances of a data class that no plugin registers; its fields describe it; a decorator."""
     _DATA[cls.__name__] = cls
     return cls
 
@@ -53,9 +49,7 @@ def data_class(cls: _Class) -> _Class:
 def prior_class(cls: _Class) -> _Class:
     """Allow specs to hold instances of a distribution that is not one of NumPyro; a decorator.
 
-    Args:
-        cls: A distribution whose arguments are its attributes. Its module must be loaded when a spec is read: a plugin
-            imports it in a hook.
+    Its arguments are its attributes. Its module must be loaded when a spec is read: a plugin imports it in a hook.
     """
     _PRIORS[cls.__name__] = cls
     return cls
@@ -69,11 +63,7 @@ def prior_classes() -> dict[str, Any]:
 
 
 def written_as_text(write: Callable[[Any], str]) -> Callable[[_Class], _Class]:
-    """Allow specs to hold instances of a class as texts, which the fields that take them read; a decorator.
-
-    Args:
-        write: Returns the text of an instance, which describes it completely.
-    """
+    """Allow specs to hold instances of a class as complete texts, which the fields that take them read; a decorator."""
 
     def remember(cls: _Class) -> _Class:
         _TEXTS[cls] = write

@@ -26,13 +26,8 @@ def gaussian_log_density(residual: Float[AnyArray, " n"], covariance: Float[AnyA
 
     The derivative is :math:`\tfrac12 \langle a a^\top - C^{-1}, dC \rangle - a^\top dr`: one Cholesky factorization is
     enough for the value and the gradient. Differentiating through the factorization would cost several times as much.
-    Derivatives of every order are available, in forward and in reverse mode.
-
-    Raises:
-        kpp.linalg.FactorizationError: If C is concrete and not positive definite.
-
-    References:
-        Rasmussen and Williams (2006), equations 2.30 and 5.9.
+    Derivatives of every order are available, in forward and in reverse mode. See Rasmussen and Williams (2006),
+    equations 2.30 and 5.9. Raises FactorizationError if C is concrete and not positive definite.
     """
     return _value_and_solution(jnp.asarray(residual), jnp.asarray(covariance))[0]
 

@@ -56,11 +56,7 @@ class AbstractSampled(_Fields, AbstractImputation):
         return scores
 
     def sampler(self, correlation: Float[Array, "d d"]) -> Sampler:
-        """Return the function that samples absent features, by default given the present ones.
-
-        Args:
-            correlation: The correlation matrix of the scores.
-        """
+        """Return the function that samples absent features, by default given the present ones, by their correlation."""
         return functools.partial(_conditional_samples, correlation)
 
     def __check_init__(self) -> None:
