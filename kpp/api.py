@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -104,7 +103,8 @@ def explain(
     refuse_forked_process()
     release_programs()
     x = as_table(x)
-    with _precision(predictor):
+    # scikit-learn's numbers have double precision in any case.
+    with jax.enable_x64(True) if is_estimator(predictor) else contextlib.nullcontext():
         if is_chunked(x):
             reader = read(predictor, x, explainer, value_function, without_progress(explainer, options))
             return Explanation(explain_blocks(reader.dataset, x, rng_key=rng_key, columns=reader.columns))
@@ -312,11 +312,6 @@ def _game_of(
     if not isinstance(value_function, str):
         raise TypeError(f"`value_function` must be a registered name or a value function, got {value_function!r}")
     return _Part.find("value_function", value_function)
-
-
-def _precision(predictor: object) -> AbstractContextManager[Any]:
-    """Return a context with the precision of a predictor: scikit-learn's numbers have double precision in any case."""
-    return jax.enable_x64(True) if is_estimator(predictor) else contextlib.nullcontext()
 
 
 def _as_required(

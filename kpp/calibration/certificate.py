@@ -204,8 +204,11 @@ def certify(
     count(data_sets, "data_sets", 2)
     between(level, "level", 0, 1, ends=False)
     draw_key, run_key, prior_key = jax.random.split(rng_key, 3)
+    if hasattr(fit.inference, "progress"):
+        quiet = dataclasses.replace(fit.inference, progress=False)  # type: ignore[call-arg]
+        fit = dataclasses.replace(fit, inference=quiet)
     study = _Repetition(
-        dataclasses.replace(fit, inference=_quiet(fit.inference)),
+        fit,
         source,
         law == "prior",
         _draws_of_law(draw_key, source, law == "prior", data_sets),
@@ -365,11 +368,6 @@ def _without_warnings() -> Iterator[None]:
         yield
     finally:
         _LOGGER.setLevel(level)
-
-
-def _quiet(inference: Any) -> Any:
-    """Return an inference without progress bars."""
-    return dataclasses.replace(inference, progress=False) if hasattr(inference, "progress") else inference
 
 
 def _source(fit: Fit, law: Fit | str) -> Fit:

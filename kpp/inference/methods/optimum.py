@@ -83,9 +83,8 @@ class Density(eqx.Module):
     def draw_latents(self, rng_key: jax.Array, vector: AnyArray, data: Data) -> tuple[dict[str, jax.Array], jax.Array]:
         """Draw the latent values that distributions of observed sites integrate out approximately, given u.
 
-        Returns:
-            The values by site, and the log of the ratio of their exact joint density with the observations to the law
-            that they were drawn from, relative to the approximate density of the observations.
+        Also return the log of the ratio of their exact joint density with the observations to the law that they were
+        drawn from, relative to the approximate density of the observations.
         """
         values = self.sites(vector, data)
         model = handlers.substitute(handlers.seed(self._model, jax.random.key(0)), data=values)
@@ -303,8 +302,6 @@ def with_units(model: CalledWith, data: Data) -> CalledWith:
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _uniform_moves(rng_key: jax.Array, size: int, dtype: np.dtype, num_starts: int) -> jax.Array:
-    if num_starts == 0:
-        return jnp.zeros((0, size), dtype)
     return jax.vmap(lambda key: jax.random.uniform(key, (size,), dtype, -2.0, 2.0))(
         jax.random.split(rng_key, num_starts)
     )

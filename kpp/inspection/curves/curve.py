@@ -196,9 +196,8 @@ def _laws(
     if subject.outputs is None or subject.uncertainty != "none":
         return [law], subject.uncertainty
     values = subject.outputs.with_draws(ends).reshape(-1)
-    return [
-        FunctionalLaw(law.mean.reshape(-1), jnp.asarray(_sampling_covariance(values, weights, strata)))
-    ], "rows only"
+    covariance = jnp.asarray(_sampling_covariance(values, weights, strata))
+    return [FunctionalLaw(law.mean.reshape(-1), covariance)], "rows only"
 
 
 class _LocalEffects(NamedTuple):

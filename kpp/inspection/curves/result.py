@@ -127,7 +127,8 @@ class Curve:
         """
         check_probability(probability, "probability")
         if self.is_individual:
-            each = {i: self.instance(i).summary(probability, rng_key=rng_key) for i in self._instances}
+            numbers = range(self.dataset.sizes["instance"])
+            each = {i: self.instance(i).summary(probability, rng_key=rng_key) for i in numbers}
             return pd.concat(each, names=["instance"])
         law = self.law
         mean, variance = np.asarray(law.mean), np.asarray(law.variance)
@@ -269,10 +270,6 @@ class Curve:
         numbers = (*ends, mean.mean(), sd, lower, upper, law.probability_greater()[0])
         names = ("from", "to", "mean", "sd", "lower", "upper", "probability_positive")
         return pd.Series(numbers, names, name=self.attrs["feature"])
-
-    @property
-    def _instances(self) -> range:
-        return range(self.dataset.sizes["instance"])
 
     @property
     def _index(self) -> pd.Index:
