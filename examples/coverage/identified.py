@@ -288,8 +288,7 @@ def measure_change(seed: int) -> dict[str, Intervals]:
 
 
 FRACTION = (
-    "the expression is a fraction. At rare values of the treatment its estimate tends to the confounded regression, "
-    "and a bootstrap does not see this bias. Ask for values of the treatment between its quartiles."
+    "the expression is a fraction. The correction of its bias makes intervals of a mean outcome a little too wide."
 )
 FEW = "too few data sets have been measured to tell."
 LABELS = "intervals of the difference of two probabilities are a little too wide with 100 rows."
