@@ -3,7 +3,7 @@ r"""The bases of the models of :math:`E[T \mid do(X = x)]` from several data set
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -20,8 +20,8 @@ from kpp.foundation.validation import positive, warn_if_float32
 from kpp.functions import RKHSFunction
 from kpp.gp import GaussianProcessMarginal, replace_priors, scalar_field
 from kpp.gp.toolkit import draw_gaussian, gaussian_loo_log_density, prior_factor
-from kpp.inference import AbstractInference, AbstractModel, Fit
-from kpp.inference.toolkit import pseudo_evidence
+from kpp.inference import AbstractInference, AbstractModel, Data, Fit
+from kpp.inference.toolkit import Sample, pseudo_evidence
 from kpp.kernels import RBF, AbstractKernel, check_non_negative
 from kpp.kernels.toolkit import check_positive
 from kpp.priors import sample as draw_priors
@@ -34,8 +34,6 @@ from kpp_models.fusion.random_functions import Effect, OutcomeSpace, RandomEmbed
 
 Model = TypeVar("Model", bound="AbstractChainModel")
 EffectModel = TypeVar("EffectModel", bound="AbstractEffectModel")
-Data = Mapping[str, Any]
-Sample = Mapping[str, Array]
 
 _MIN_PIVOT = 1e-10  # relative to the mean diagonal: below it a kernel matrix of outcomes gets a nugget
 
@@ -94,6 +92,10 @@ class AbstractChainModel(AbstractModel):
     def _at(self: Model, sample: Sample) -> Model:
         """Return this model with the values of one draw in place of its priors."""
         return replace_priors(self, lambda name, value: substitute(name, value, sample))
+
+    def _treatment_kernel(self, number: int, level: int = 0) -> AbstractKernel:
+        own = self.links[number].treatment_kernel
+        return self.links[number - 1].space.level_kernel(level) if own is None else own
 
 
 class AbstractEffectModel(AbstractChainModel):
@@ -307,14 +309,11 @@ class AbstractEffectModel(AbstractChainModel):
         coordinates = linalg.solve_lower(factor, sections).T
         return {"distinct": distinct, "factor": factor, "coordinates": coordinates}
 
-    def _treatment_kernel(self, number: int) -> AbstractKernel:
-        kernel = self.links[number].treatment_kernel
-        return self.links[number - 1].space.level_kernel(int(self.bayesian_embedding)) if kernel is None else kernel
-
     def _covariance(self, number: int, data: Data) -> Float[Array, "N N"]:
         """Return C, the covariance of the rows of an embedding's observations without the amplitude."""
         link = self.links[number]
-        gram = link.adjust(data["adjusting"]).gram(self._treatment_kernel(number), data["treatment"])
+        kernel = self._treatment_kernel(number, int(self.bayesian_embedding))
+        gram = link.adjust(data["adjusting"]).gram(kernel, data["treatment"])
         return linalg.add_diagonal(gram, link.noise_variance)
 
     def _effect(self, data: Data) -> Effect:
@@ -363,8 +362,8 @@ class AbstractEffectModel(AbstractChainModel):
         embedding = RandomEmbedding(
             link.space, outcome, observed["factor"], observed["coordinates"], factor, amplitude, level
         )
-        adjustment = link.adjust(table["adjusting"])
-        intervention = adjustment.intervention(self._treatment_kernel(number), table["treatment"])
+        kernel = self._treatment_kernel(number, level)
+        intervention = link.adjust(table["adjusting"]).intervention(kernel, table["treatment"])
         return inner_product(function, embedding, intervention)
 
 

@@ -3,7 +3,7 @@ r"""The effect of an intervention by two regressions and Monte Carlo, as in caus
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,6 +19,8 @@ from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
 from kpp.gp import replace_priors
 from kpp.gp.toolkit import check_kernel_fits, draw_gaussian
+from kpp.inference import Data
+from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Scaled, resolve_features
 from kpp.priors import sample as draw_priors
 from kpp.runtime.memory import check_count
@@ -28,9 +30,6 @@ from kpp_models.fusion.data import InterventionData
 from kpp_models.fusion.embedding_evidence import SharedCovariance, fitted_amplitude
 from kpp_models.fusion.model import AbstractChainModel, example_data
 from kpp_models.tables.regression import GPRegression
-
-Data = Mapping[str, Any]
-Sample = Mapping[str, Array]
 
 
 class _Regression(NamedTuple):
@@ -192,10 +191,6 @@ class SamplingEffect(AbstractChainModel):
         """The regression of the targets on outcomes, without priors."""
         kernel = self.links[-1].space.kernel if self.function_kernel is None else self.function_kernel
         return GPRegression(Scaled(kernel, self.amplitude), self.noise_variance, self.mean)
-
-    def _treatment_kernel(self, number: int) -> AbstractKernel:
-        own = self.links[number].treatment_kernel
-        return self.links[number - 1].space.kernel if own is None else own
 
     def _regressions(self, number: int, table: Data) -> dict[str, tuple[Array, Array, Array, Array | None]]:
         """Return Gram matrix, outputs, noise variance and amplitude of each regression of a link."""

@@ -178,7 +178,7 @@ def _of_dask(x: Any, y: Any, rows_per_block: int) -> RowBlocks:
     targets = y if is_chunked(y) else da.from_array(np.asanyarray(y))
     _check_dtypes(x, targets)
 
-    pieces = [delayed(_pair)(piece, targets[start : start + length]) for piece, start, length in blocks.places]
+    pieces = [delayed(tuple)([piece, targets[start : start + length]]) for piece, start, length in blocks.places]
     return _of_pieces(blocks, pieces, tuple(f"x{j}" for j in range(x.shape[1])))
 
 
@@ -186,10 +186,6 @@ def _of_pieces(blocks: Blocks, pieces: Sequence[Any], names: tuple[str, ...]) ->
     """Return a table whose blocks of points and targets are delayed objects of Dask."""
     both = dataclasses.replace(blocks, pieces=pieces, columns=None)
     return RowBlocks(blocks.num_rows, names, lambda: (piece.compute() for piece in pieces), both)
-
-
-def _pair(x: Any, y: Any) -> tuple[Any, Any]:
-    return x, y
 
 
 def _of_dask_frame(x: Any, target: str, rows_per_block: int) -> RowBlocks:

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kpp.functionals import GPPosterior
-from kpp.functions import RKHSFunction
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging.joint_draws import Grid, at_settings, draw_over_grid
@@ -46,14 +45,14 @@ def average_responses(
     points = at_settings(rows, column, values)
     pattern, further = ("tn,bn->bt", []) if chances is None else ("tn,bn,qtn->bq", [chances])
 
-    def of_draw(mean: RKHSFunction, root: Array, law: PyTree, loads: Array, key: RngKey) -> tuple[Array, Array]:
-        draw, known = GPPosterior(mean, root), eqx.combine(law, static)
+    def of_draw(draw: GPPosterior, law: PyTree, loads: Array, key: RngKey) -> tuple[Array, Array]:
+        known = eqx.combine(law, static)
         responses = _responses(known, draw_over_grid(key, draw, rows, column, values, grid, len(loads)))
         expected = jax.lax.map(lambda x: known.response_mean(draw.mean(x), draw.variance(x)), points)
         curves = jnp.einsum("b" + pattern, responses, loads, *further, precision="highest")
         return curves, jnp.einsum(pattern, expected, loads, *further, precision="highest")
 
-    return posterior.mean.map_draws(of_draw, posterior.root, arrays, weights, keys)
+    return posterior.map_draws(of_draw, arrays, weights, keys)
 
 
 @eqx.filter_jit
@@ -71,11 +70,11 @@ def draw_responses(
     arrays, static = eqx.partition(likelihood, eqx.is_array)
     keys = jax.random.split(rng_key, posterior.batch_shape)
 
-    def of_draw(mean: RKHSFunction, root: Array, law: PyTree, key: RngKey) -> Array:
-        latent = draw_over_grid(key, GPPosterior(mean, root), rows, column, values, grid, num_draws)
+    def of_draw(draw: GPPosterior, law: PyTree, key: RngKey) -> Array:
+        latent = draw_over_grid(key, draw, rows, column, values, grid, num_draws)
         return latent if mean_is_latent(likelihood) else _responses(eqx.combine(law, static), latent)
 
-    return posterior.mean.map_draws(of_draw, posterior.root, arrays, keys)
+    return posterior.map_draws(of_draw, arrays, keys)
 
 
 def _responses(likelihood: AbstractPointwiseLikelihood, latent: Float[Array, "b t n"]) -> Float[Array, "b t n"]:
