@@ -111,21 +111,16 @@ def value(parameter: Any) -> Any:
     return array.item() if array.size == 1 else array
 
 
-def _stationary(cls: Callable[..., AbstractKernel]) -> Callable[[Any, int], AbstractKernel]:
+def _stationary(
+    cls: Callable[..., AbstractKernel], *further: str, factor: float = 1.0
+) -> Callable[..., AbstractKernel]:
+    """Return the rule of a kernel with a lengthscale, times a factor, a variance, and further numbers by name."""
+
     def convert(kernel: Any, num_features: int) -> AbstractKernel:
-        return cls(lengthscale=value(kernel.lengthscale), variance=value(kernel.variance))
+        numbers = {name: value(getattr(kernel, name)) for name in ("variance", *further)}
+        return cls(lengthscale=factor * value(kernel.lengthscale), **numbers)
 
     return convert
-
-
-def _rational_quadratic(kernel: Any, num_features: int) -> AbstractKernel:
-    lengthscale, variance = value(kernel.lengthscale), value(kernel.variance)
-    return kernels.RationalQuadratic(lengthscale=lengthscale, variance=variance, alpha=value(kernel.alpha))
-
-
-def _periodic(kernel: Any, num_features: int) -> AbstractKernel:
-    lengthscale, variance = 2.0 * value(kernel.lengthscale), value(kernel.variance)
-    return kernels.Periodic(lengthscale=lengthscale, variance=variance, period=value(kernel.period))
 
 
 def _polynomial(kernel: Any, num_features: int) -> AbstractKernel:
@@ -143,10 +138,10 @@ _RULES: dict[str, Callable[[Any, int], AbstractKernel]] = {
     "gpjax.Matern12": _stationary(kernels.Matern12),
     "gpjax.Matern32": _stationary(kernels.Matern32),
     "gpjax.Matern52": _stationary(kernels.Matern52),
-    "gpjax.Periodic": _periodic,
+    "gpjax.Periodic": _stationary(kernels.Periodic, "period", factor=2.0),
     "gpjax.Polynomial": _polynomial,
     "gpjax.ProductKernel": lambda kernel, d: kernels.Product(_parts(kernel, d)),
     "gpjax.RBF": _stationary(kernels.RBF),
-    "gpjax.RationalQuadratic": _rational_quadratic,
+    "gpjax.RationalQuadratic": _stationary(kernels.RationalQuadratic, "alpha"),
     "gpjax.SumKernel": lambda kernel, d: kernels.Sum(_parts(kernel, d)),
 }

@@ -110,13 +110,10 @@ def _of_output(explanation: Explanation, output: str | None) -> tuple[np.ndarray
         raise ValueError("`explanation` must have a variance, as that of GPEC or of a surrogate has")
     if any(dim in values.dims for dim in _SAMPLE):
         raise ValueError("`explanation` must have no draws; take its mean first")
-    if ("output" in values.dims) != (output is not None):
+    if output not in (explanation.output_names or (None,)):
         raise ValueError(f"`output` must be one of {explanation.output_names}, got {output!r}")
-    if output is None:
-        return np.asarray(values), np.asarray(variance)
-    if output not in (explanation.output_names or ()):
-        raise ValueError(f"`output` must be one of {explanation.output_names}, got {output!r}")
-    values, variance = (array.sel(output=output) for array in (values, variance))
+    if output is not None:
+        values, variance = (array.sel(output=output) for array in (values, variance))
     return np.asarray(values), np.asarray(variance)
 
 

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 from kpp.foundation.validation import as_finite_array
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
-from kpp_optimization.belief import Belief, Draws, MixtureBelief
+from kpp_optimization.belief import NUGGET, Belief, Draws, MixtureBelief
 
 Moments = tuple[AnyArray, AnyArray]  # checked by `checked_moments`, because users pass functions
 
@@ -216,8 +216,9 @@ class RefittedPrior(AbstractObjectivePrior):
         found = []
         for lengthscale in np.asarray(self.lengthscales):
             gram = _rbf(np.asarray(points)[index], lengthscale)
-            squares, log_det = _whitened(gram, values - mean, noise_variance / self.scale)
-            variance = (squares + self.scale) / (len(values) + 1)
+            matrix = gram + (noise_variance / self.scale + NUGGET) * np.eye(len(values))  # NUGGET is of the diagonal, 1
+            variance = ((values - mean) @ np.linalg.solve(matrix, values - mean) + self.scale) / (len(values) + 1)
+            log_det = np.linalg.slogdet(matrix)[1]
             found.append((-0.5 * (len(values) + 1) * np.log(variance) - 0.5 * log_det, lengthscale, variance))
         _, lengthscale, variance = max(found, key=lambda row: row[0])
         return RefittedPrior(self.lengthscales, self.scale, mean, float(lengthscale), float(variance))
@@ -226,14 +227,3 @@ class RefittedPrior(AbstractObjectivePrior):
 def _rbf(points: np.ndarray, lengthscale: float) -> np.ndarray:
     """Return the RBF Gram matrix in NumPy, because JAX would compile again for each new number of points."""
     return np.exp(-0.5 * cdist(points, points, "sqeuclidean") / lengthscale**2)
-
-
-def _whitened(gram: np.ndarray, residual: np.ndarray, noise_variance: float) -> tuple[float, float]:
-    r"""Return :math:`r^\top (K + \sigma^2 I)^{-1} r` and :math:`\log\det`, one observation after the other."""
-    belief, squares, log_det = Belief.create(np.zeros(len(residual)), gram), 0.0, 0.0
-    for row, value in enumerate(residual):
-        variance = belief.covariance[row, row] + noise_variance + belief.nugget
-        squares += (value - belief.mean[row]) ** 2 / variance
-        log_det += np.log(variance)
-        belief = belief.observe(row, value, noise_variance)
-    return squares, log_det

@@ -4,7 +4,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from kpp import RKHSFunction
 from kpp.foundation.validation import count, is_concrete, one_of, warn_if_float32
-from kpp.games import AbstractValueFunction
+from kpp.games import AbstractValueFunction, Observational
 from kpp.games.toolkit import as_coalitions
 from kpp.kernels import AbstractKernel
 from kpp.linalg import FactorizationError
@@ -23,9 +23,6 @@ from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray, Leaf
 from kpp_pref_shap.pair_functions import MatchTable, PairPoints, check_preference
 from kpp_pref_shap.sections import Mask, Sections, absent_weights, restricted_sections
-
-if TYPE_CHECKING:
-    from kpp.games import Observational
 
 #: A function of a coalition and the weights of the references to the values of instances, (p,).
 TermValues = Callable[[Mask, Float[Array, "n w"]], Float[Array, " p"]]
@@ -69,7 +66,7 @@ class AbstractPreferenceGame(_Fields, AbstractValueFunction):
         self.observational()
 
     @abstractmethod
-    def observational(self) -> "Observational":
+    def observational(self) -> Observational:
         """Return the observational game of single rows, which holds the references."""
 
     @abstractmethod

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Array, Float
 
 from kpp.causal import CausalError, is_instrument
@@ -26,9 +27,6 @@ from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel, default_kernel, median_heuristic, resolve_features
 from kpp.runtime.memory import check_matrices
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _GRID = np.logspace(0, -8, 17)  # the regularizations tried, the largest first: it is taken if none is credible
 _CREDIBLE = 10.0  # the largest prior variance of f, in variances of y; 1 gives too narrow intervals

@@ -166,9 +166,7 @@ class StandardizedMargin:
 
 def _generator(rng_key: RngKey) -> np.random.Generator:
     """Return a NumPy generator, seeded by a JAX key."""
-    key = check_rng_key(rng_key)
-    data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-    return np.random.default_rng(np.asarray(data).ravel())
+    return np.random.default_rng(np.asarray(jax.random.key_data(check_rng_key(rng_key))).ravel())
 
 
 def _status(brackets: Brackets, num_kept: int, num_evaluations: int) -> str:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
+from kpp.inspection import Curve
 from kpp_study.report.rows import Predicted
-
-if TYPE_CHECKING:
-    from kpp.inspection import Curve
 
 
 @dataclass(frozen=True)

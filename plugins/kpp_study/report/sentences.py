@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kpp.explanations import Explanation
 from kpp.foundation.wording import listed
+from kpp.inspection import Curve
 from kpp_study.report.numbers import interval, short, signed
 from kpp_study.report.pages import render_text
-
-if TYPE_CHECKING:
-    from kpp.inspection import Curve
 
 
 def explained(explanation: Explanation, *, rows: int | None = None, available: int | None = None) -> str:

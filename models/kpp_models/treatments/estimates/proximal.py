@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
+import pandas as pd
 
 from kpp.causal import CausalDAG, CausalError, d_connecting_path, d_separated, is_adjustment_set
 from kpp.causal.toolkit import as_causal_graph, as_nodes, check_disjoint
 from kpp.data.tables import Schema, as_frame, as_names, check_columns, read_points
 from kpp.foundation.wording import brief, named
 from kpp_models.treatments.instruments import InstrumentalRegression, instrumental_regression
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _Names = Sequence[str]
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from kpp.explanations import Explanation
 from kpp.foundation.wording import listed
+from kpp.inspection import Curve
 from kpp.plots.toolkit import importance_order, mean_absolute
 from kpp_study.report.convergence import flatten
 from kpp_study.report.numbers import interval, number, short, short_name
-
-if TYPE_CHECKING:
-    from kpp.inspection import Curve
 
 _TAILS = (0.05, 0.95)
 _MOST = 10  # names in one text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,7 @@ from jaxtyping import Float
 
 from kpp.data.tables import Scales, Schema
 from kpp.explanations import Explanation
-
-if TYPE_CHECKING:
-    from kpp.inspection import Curve
+from kpp.inspection import Curve
 
 _TARGET_GROUPS = ("observed_data", "posterior_predictive", "prior_predictive")
 # How a result changes if the function f becomes c + s f: by which power of s it is multiplied, and whether c is added.
