@@ -3,7 +3,7 @@ r"""Kernel logistic regression: the regularized fit by Newton's method, with app
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,18 +13,17 @@ from jaxtyping import Array, Float
 from kpp.data.labels import classes_field, read_labels
 from kpp.data.tables import Schema
 from kpp.functions import RKHSFunction
-from kpp.gp import BernoulliLikelihood, ConditionedGP, condition, log_likelihood, read_data, scalar_field
-from kpp.gp.toolkit import FeatureGP, example_points, refuse_priors_in
-from kpp.inference import AbstractModel, Data
+from kpp.gp import BernoulliLikelihood, ConditionedGP, condition, log_likelihood, read_data
+from kpp.gp.toolkit import FeatureGP, example_points
+from kpp.inference import Data
 from kpp.inference.toolkit import Sample
 from kpp.kernels import RBF, AbstractKernel, Linear
-from kpp.kernels.toolkit import check_positive
-from kpp.typing import Leaf, RngKey
-from kpp_models.tables.machines.grid_search import Selection, select_from_grid
+from kpp.typing import RngKey
+from kpp_models.tables.machines.ridge import AbstractKernelMachine
 from kpp_models.tables.numpyro_functions import gp_classification
 
 
-class KernelLogistic(AbstractModel):
+class KernelLogistic(AbstractKernelMachine):
     r"""Kernel logistic regression with two classes, a regularized fit without priors.
 
     .. math:: \min_f \frac1n \sum_i \log(1 + e^{-s_i f(x_i)}) + \frac\lambda2 \|f\|^2, \qquad s_i = 2 y_i - 1, \quad
@@ -51,13 +50,9 @@ class KernelLogistic(AbstractModel):
         Rasmussen and Williams (2006), algorithm 3.1 and section 6.4.
     """
 
-    kernel: AbstractKernel
-    regularization: Leaf = scalar_field("regularization")
+    loo_loss_name = "loo_log_loss"
+    with_priors = "kpp_models.GPClassification"
     classes: tuple[Any, Any] | None = classes_field()
-
-    def __check_init__(self) -> None:
-        refuse_priors_in(self, "kpp_models.GPClassification")
-        check_positive(self.regularization, "regularization", infinity_allowed=False)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelLogistic, Array, Array]]:
@@ -66,30 +61,14 @@ class KernelLogistic(AbstractModel):
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, labels
         yield cls(Linear(), regularization=0.1), x, labels
 
-    def select(self, x: object, y: object, *, grid: Mapping[str, Any]) -> Selection[KernelLogistic]:
-        """Choose hyperparameters from a grid by the mean approximate leave-one-out log loss.
-
-        Args:
-            x: The points: an array of shape (n, d) or a data frame.
-            y: The labels, of shape (n,).
-            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try,
-                of shape (g,), or (g, d) for a leaf of shape (d,).
-
-        Returns:
-            The model with the best combination, the values chosen, and the log loss of every combination.
-
-        Raises:
-            ValueError: If x, y or the grid are invalid.
-        """
-        model, data, _ = self.prepare(x, y)
-        found = select_from_grid(model, grid, _loo_log_loss, "loo_log_loss", data)
-        return found.with_names_of(self)
-
     def loo_log_probabilities(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         r"""Return the log probability of each label under (approximately) the fit to all the others, of shape (n,)."""
         found = self._process(x, y).held_out
         assert found is not None
         return log_likelihood("logit", y, found()[0])
+
+    def loo_loss(self, data: Data) -> Float[Array, ""]:
+        return -jnp.mean(self.loo_log_probabilities(**data))
 
     def prepare(self, x: object, y: object) -> tuple[KernelLogistic, dict[str, Any], Schema]:
         model, data, schema = read_data(
@@ -135,7 +114,3 @@ class KernelLogistic(AbstractModel):
 
     def _scaled(self, x: Array) -> AbstractKernel:
         return self.kernel * (1.0 / (x.shape[0] * self.regularization))  # n lambda |f|^2 is f^T (K / (n lambda))^-1 f
-
-
-def _loo_log_loss(model: KernelLogistic, data: Mapping[str, Any]) -> Float[Array, ""]:
-    return -jnp.mean(model.loo_log_probabilities(**data))

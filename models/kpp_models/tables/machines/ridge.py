@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,46 @@ class AbstractLeastSquares(AbstractModel):
         return found["mean"] + jnp.sqrt(found["noise_variance"]) * noise
 
 
-class KernelRidge(AbstractLeastSquares):
+class AbstractKernelMachine(AbstractModel):
+    """A regularized fit without priors, whose numbers can be chosen by their mean leave-one-out loss."""
+
+    kernel: AbstractKernel
+    regularization: Leaf = scalar_field("regularization")
+    loo_loss_name: ClassVar[str]
+    with_priors: ClassVar[str]  # the model to take in place of this one
+
+    def __check_init__(self) -> None:
+        refuse_priors_in(self, self.with_priors)
+        check_positive(self.regularization, "regularization", infinity_allowed=False)
+
+    @abc.abstractmethod
+    def loo_loss(self, data: Data) -> Float[Array, ""]:
+        """Return the mean leave-one-out loss, lower is better."""
+
+    def select(self, x: object, y: object, *, grid: Mapping[str, Any]) -> Selection[Self]:
+        """Choose hyperparameters from a grid by the mean leave-one-out loss, without refits.
+
+        The loss of kernel ridge regression is the squared error, exactly; of kernel logistic regression the log loss,
+        approximately.
+
+        Args:
+            x: The points: an array of shape (n, d) or a data frame.
+            y: The targets or labels, of shape (n,).
+            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try,
+                of shape (g,), or (g, d) for a leaf of shape (d,).
+
+        Returns:
+            The model with the best combination, the values chosen, and the loss of every combination.
+
+        Raises:
+            ValueError: If x, y or the grid are invalid.
+        """
+        model, data, _ = self.prepare(x, y)
+        found: Selection[Any] = select_from_grid(model, grid, type(self).loo_loss, self.loo_loss_name, data)
+        return found.with_names_of(self)
+
+
+class KernelRidge(AbstractKernelMachine, AbstractLeastSquares):
     r"""Kernel ridge regression, a fit in closed form without priors.
 
     .. math:: \min_f \frac1n \sum_i (y_i - f(x_i))^2 + \lambda \|f\|^2, \qquad
@@ -83,12 +122,8 @@ class KernelRidge(AbstractLeastSquares):
         Rasmussen and Williams (2006), sections 5.4.2 and 6.2.
     """
 
-    kernel: AbstractKernel
-    regularization: Leaf = scalar_field("regularization")
-
-    def __check_init__(self) -> None:
-        refuse_priors_in(self, "kpp_models.GPRegression")
-        check_positive(self.regularization, "regularization", infinity_allowed=False)
+    loo_loss_name = "loo_squared_error"
+    with_priors = "kpp_models.GPRegression"
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[KernelRidge, Array, Array]]:
@@ -96,28 +131,12 @@ class KernelRidge(AbstractLeastSquares):
         yield cls(RBF(jnp.array([0.8, 1.5])), regularization=0.01), x, y
         yield cls(Linear(), regularization=0.1), x, y
 
-    def select(self, x: object, y: object, *, grid: Mapping[str, Any]) -> Selection[KernelRidge]:
-        """Choose hyperparameters from a grid by the mean squared leave-one-out error, in closed form.
-
-        Args:
-            x: The points: an array of shape (n, d) or a data frame.
-            y: The targets, of shape (n,).
-            grid: For each path of a leaf (``"regularization"``, ``"kernel.lengthscale"``) the values to try,
-                of shape (g,), or (g, d) for a leaf of shape (d,).
-
-        Returns:
-            The model with the best combination, the values chosen, and the error of every combination.
-
-        Raises:
-            ValueError: If x, y or the grid are invalid.
-        """
-        model, data, _ = self.prepare(x, y)
-        found = select_from_grid(model, grid, _loo_squared_error, "loo_squared_error", data)
-        return found.with_names_of(self)
-
     def loo_residuals(self, x: Float[Array, "n d"], y: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the leave-one-out residuals: each target minus the fit to all the others, of shape (n,)."""
         return self._system(x).leave_one_out(y)  # R&W equation 5.12: alpha_i / [(K + n lambda I)^-1]_ii
+
+    def loo_loss(self, data: Data) -> Float[Array, ""]:
+        return jnp.mean(self.loo_residuals(**data) ** 2)
 
     def prepare(self, x: object, y: object) -> tuple[KernelRidge, dict[str, Any], Schema]:
         return read_data(self, x, y, as_targets, by_features=True)
@@ -139,7 +158,3 @@ class KernelRidge(AbstractLeastSquares):
         if features is not None:
             return FeatureRidge.create(features, ridge)
         return DenseRidge.create(self.kernel.gram(x), ridge, what="the matrix K + n * regularization * I")
-
-
-def _loo_squared_error(model: KernelRidge, data: Mapping[str, Any]) -> Float[Array, ""]:
-    return jnp.mean(model.loo_residuals(**data) ** 2)
