@@ -24,11 +24,20 @@ from kpp.inference import AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.runtime.memory import check_memory
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.averages import policy_average, row_weights, weighted_laws
-from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
+from kpp_models.treatments.averaging.averages import (
+    average_derivative,
+    laws_by_inducing,
+    policy_average,
+    row_weights,
+    weighted_laws,
+)
 from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
-from kpp_models.treatments.averaging.many_rows import laws_by_inducing
-from kpp_models.treatments.averaging.responses import average_responses, draw_responses, mean_is_latent
+from kpp_models.treatments.averaging.responses import (
+    average_response_derivatives,
+    average_responses,
+    draw_responses,
+    mean_is_latent,
+)
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.

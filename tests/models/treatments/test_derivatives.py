@@ -12,8 +12,8 @@ from kpp.functionals import GPPosterior, Gradient
 from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, GaussianLikelihood
 from kpp.kernels import RBF, Linear, Matern12, Matern52
-from kpp_models.treatments.averaging.averages import weighted_laws
-from kpp_models.treatments.averaging.derivatives import average_derivative, average_response_derivatives
+from kpp_models.treatments.averaging.averages import average_derivative, weighted_laws
+from kpp_models.treatments.averaging.responses import average_response_derivatives
 from oracles.programs import gram, moments
 
 RNG = np.random.default_rng(0)

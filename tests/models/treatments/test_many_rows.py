@@ -15,7 +15,7 @@ from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
 from kpp_models import causal_effect
 from kpp_models.treatments import regression, study
-from kpp_models.treatments.averaging.many_rows import average_by_inducing
+from kpp_models.treatments.averaging.averages import average_by_inducing
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)

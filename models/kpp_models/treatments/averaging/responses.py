@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from kpp.functionals import GPPosterior
+from kpp.functionals import Combination, GPPosterior, Gradient, Values
 from kpp.gp import AbstractPointwiseLikelihood
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.joint_draws import Grid, at_settings, draw_over_grid
+from kpp_models.treatments.averaging.joint_draws import Grid, at_settings, draw_over_grid, root
 
 
 @eqx.filter_jit
@@ -75,6 +75,38 @@ def draw_responses(
         return latent if mean_is_latent(likelihood) else _responses(eqx.combine(law, static), latent)
 
     return posterior.map_draws(of_draw, arrays, keys)
+
+
+@eqx.filter_jit
+def average_response_derivatives(
+    rng_key: RngKey,
+    posterior: GPPosterior,
+    likelihood: AbstractPointwiseLikelihood,
+    rows: Float[Array, "n d"],
+    column: int,
+    weights: Float[Array, "*batch b n"],
+) -> Float[Array, "*batch b"]:
+    r"""Draw the average derivative of the mean response, :math:`\sum_i w_i\, h'(f_i)\, \partial_t f_i`, (b,).
+
+    The values of f and its derivatives at all rows are drawn jointly, once for each of b sets of weights and each draw
+    of the hyperparameters, which posterior and likelihood share.
+    """
+    arrays, static = eqx.partition(likelihood, eqx.is_array)
+    keys = jax.random.split(rng_key, posterior.batch_shape)
+    values_and_slopes = Combination((Values(rows), Gradient(rows, (column,))))
+
+    def of_draw(draw: GPPosterior, law: PyTree, loads: Array, key: RngKey) -> Array:
+        known, joint = eqx.combine(law, static), draw.of(values_and_slopes)
+        white = jax.random.normal(key, (len(loads), len(joint.mean)), joint.mean.dtype)
+        both = joint.mean[None] + white @ root(joint.covariance).T
+        values, slopes = both[:, : len(rows)], both[:, len(rows) :]
+
+        def of_one(pair: tuple[Array, Array]) -> Array:
+            return jax.jvp(lambda f: mean_response(known, f), (pair[0],), (pair[1],))[1]  # h'(f) df/dt
+
+        return jnp.sum(loads * jax.lax.map(of_one, (values, slopes)), axis=-1)
+
+    return posterior.map_draws(of_draw, arrays, weights, keys)
 
 
 def _responses(likelihood: AbstractPointwiseLikelihood, latent: Float[Array, "b t n"]) -> Float[Array, "b t n"]:
