@@ -1,6 +1,6 @@
 from .aggregates.bagg_gp import BaggGP as BaggGP
+from .aggregates.bagg_gp import CentroidGP as CentroidGP
 from .aggregates.bagg_gp import VBagg as VBagg
-from .aggregates.centroids import CentroidGP as CentroidGP
 from .aggregates.cmp import CMP as CMP
 from .aggregates.mediators.mediation import MediationCheck as MediationCheck
 from .aggregates.mediators.mediation import check_mediation as check_mediation
@@ -24,8 +24,8 @@ from .fusion.queries import off_policy_value as off_policy_value
 from .fusion.sampling_effect import SamplingEffect as SamplingEffect
 from .mechanisms.causation import causation_bounds as causation_bounds
 from .mechanisms.gaussian_process import GPMechanism as GPMechanism
-from .mechanisms.linear import LinearMechanism as LinearMechanism
 from .mechanisms.mechanism import AbstractMechanism as AbstractMechanism
+from .mechanisms.mechanism import LinearMechanism as LinearMechanism
 from .mechanisms.structural_model import StructuralModel as StructuralModel
 from .preferences.many_matches import PreferenceLogistic as PreferenceLogistic
 from .preferences.many_matches import PreferenceRidge as PreferenceRidge
@@ -51,8 +51,8 @@ from .preferences.rankings.ranking_gp import RankingGP as RankingGP
 from .tables import GaussianProcessMarginal as GaussianProcessMarginal
 from .tables import LaplaceMarginal as LaplaceMarginal
 from .tables import LinearMean as LinearMean
-from .tables.classification import GPClassification as GPClassification
 from .tables.generalized import GeneralizedGP as GeneralizedGP
+from .tables.generalized import GPClassification as GPClassification
 from .tables.machines.grid_search import Selection as Selection
 from .tables.machines.landmark_machines import LandmarkFit as LandmarkFit
 from .tables.machines.landmark_machines import LandmarkLogistic as LandmarkLogistic

@@ -61,8 +61,15 @@ from kpp_models.aggregates.aggregate_likelihoods import (
     as_aggregate_targets,
     check_likelihood,
 )
-from kpp_models.aggregates.batches import take_bags
-from kpp_models.aggregates.data import Sources, Targets, bags_of, join_exposures, num_sources, read_aggregates
+from kpp_models.aggregates.data import (
+    Sources,
+    Targets,
+    bags_of,
+    join_exposures,
+    num_sources,
+    read_aggregates,
+    take_bags,
+)
 from kpp_models.aggregates.grams.bag_grams import (
     BagGram,
     approximate_gram,

@@ -21,7 +21,7 @@ from kpp.inference import AbstractModel, Data
 from kpp.kernels import AbstractKernel, Projected, check_non_negative, resolve_features
 from kpp.kernels.toolkit import Unprojected
 from kpp.typing import Leaf
-from kpp_models.colliders.condition import ConditionRegression
+from kpp_models.colliders.held_out import ConditionRegression
 
 Model = TypeVar("Model", bound="AbstractColliderModel")
 

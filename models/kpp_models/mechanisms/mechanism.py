@@ -1,6 +1,7 @@
-"""The contract of a mechanism: the law of a variable given its direct causes."""
+"""The contract of a mechanism, the law of a variable given its direct causes, and the default, a linear one."""
 
 import abc
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -11,8 +12,8 @@ from numpyro import distributions as dist
 
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import check_type
-from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood
-from kpp.gp.toolkit import as_scalar
+from kpp.gp import AbstractPointwiseLikelihood, GaussianLikelihood, scalar_field
+from kpp.gp.toolkit import LatentObservations, as_scalar
 from kpp.priors import is_prior
 from kpp.typing import Leaf
 
@@ -140,3 +141,51 @@ def leaf_by_name(value: Any, names: tuple[str, ...], argument: str) -> dict[str,
     if set(given) != set(names):
         raise ValueError(f"`{argument}` must hold one value for each of {list(names)}, got values for {list(given)}")
     return {name: as_scalar(given[name], f"{argument}[{name!r}]") for name in names}
+
+
+class LinearMechanism(AbstractMechanism):
+    r"""A generalized linear model of a variable given its parents and hidden common causes.
+
+    .. math:: y_i \sim p(y_i \mid f_i), \qquad f_i = a + \sum_j b_j\, x_{ij} + \sum_k l_k\, u_{ik}
+
+    The default priors are weakly informative for columns that are standardized; otherwise give your own.
+
+    Args:
+        coefficients: b, in units of f per unit of each parent: a number or a prior for all parents, or a mapping from
+            each parent to its own. The sites are ``y.coefficients.x``.
+        intercept: a, in units of f; a number or a prior.
+        likelihood: p, whose parameters may be priors, as in ``GaussianLikelihood(noise_variance=prior)``,
+            ``BernoulliLikelihood()`` for labels 0 and 1, or ``PoissonLikelihood()`` for counts.
+        loadings: l, as `coefficients`, for each hidden common cause, which is standard normal. By default they are
+            standard normal, and half-normal for the variable that comes first in the graph, because the sign of a
+            hidden cause is arbitrary. The sites are ``y.loadings.x <-> y``.
+
+    Raises:
+        ValueError: If a value is not a finite number or a prior for one.
+    """
+
+    coefficients: Any = scalars_field("coefficients", default_factory=lambda: dist.Normal(0.0, 1.0))
+    intercept: Leaf = scalar_field("intercept", default_factory=lambda: dist.Normal(0.0, 1.0))
+    likelihood: AbstractPointwiseLikelihood = likelihood_field()
+    loadings: Any = scalars_field("loadings", default=None)
+
+    def resolve(
+        self, node: str, parents: tuple[str, ...], loadings: Mapping[str, dist.Distribution]
+    ) -> "LinearMechanism":
+        return dataclasses.replace(
+            self,
+            coefficients=leaf_by_name(self.coefficients, parents, "coefficients"),
+            loadings=leaf_by_name(loadings if self.loadings is None else self.loadings, tuple(loadings), "loadings"),
+        )
+
+    def law(self, inputs: Causes, training: Training | None = None) -> dist.Distribution:
+        """Return the law of independent rows; see `AbstractMechanism.law`."""
+        return LatentObservations(self.likelihood, self.latent(inputs))
+
+    def latent(
+        self, inputs: Causes, white: Float[Array, " n"] | None = None, training: Training | None = None
+    ) -> Float[Array, " n"]:
+        """Return the linear predictor, which is known; see `AbstractMechanism.latent`."""
+        terms = [self.coefficients[name] * values for name, values in inputs.parents.items()]
+        terms += [self.loadings[name] * values for name, values in inputs.hidden.items()]
+        return sum(terms, jnp.broadcast_to(self.intercept, (inputs.num_rows,)))

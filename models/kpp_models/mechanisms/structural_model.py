@@ -23,8 +23,7 @@ from kpp.priors import sample as draw_priors
 from kpp.runtime.memory import check_count
 from kpp.typing import RngKey
 from kpp_models.mechanisms.change import change_between
-from kpp_models.mechanisms.linear import LinearMechanism
-from kpp_models.mechanisms.mechanism import AbstractMechanism, Causes, Training
+from kpp_models.mechanisms.mechanism import AbstractMechanism, Causes, LinearMechanism, Training
 from kpp_models.mechanisms.tables import check_support, common_length, read_columns, read_units
 from kpp_models.mechanisms.units import counterfactual_units, draw_units
 

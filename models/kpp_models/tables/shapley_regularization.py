@@ -38,6 +38,7 @@ from kpp.games import (
 )
 from kpp.games.toolkit import choose_method
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
+from kpp.kernels.toolkit import AbstractBatchKernel
 from kpp.priors import has_priors, is_prior
 from kpp.runtime.batching import map_rows, split_rows
 from kpp.typing import AnyArray, Coefficients, Leaf, Points, RngKey
@@ -55,7 +56,7 @@ def _as_penalty(value: Leaf) -> Leaf:
     return value
 
 
-class AbstractShapleyRegularized(AbstractKernel):
+class AbstractShapleyRegularized(AbstractBatchKernel):
     r"""A kernel made of :math:`a(x)^\top M^{-1} a(x')`, where a and M depend on the Shapley values of a feature.
 
     The final classes define a and M, and say whether the product is the kernel itself or is subtracted from k. Each
@@ -77,9 +78,6 @@ class AbstractShapleyRegularized(AbstractKernel):
         if not isinstance(self.feature, int) or not 0 <= self.feature < num_features:
             raise ValueError(f"`feature` must be a position from 0 to {num_features - 1}, got {self.feature!r}")
         check_non_negative(self.penalty, "penalty")
-
-    def evaluate(self, x1: Array, x2: Array) -> Float[Array, ""]:
-        return self(x1[None], x2[None])[0, 0]
 
     def __call__(self, x1: Array, x2: Array) -> Float[Array, "n1 n2"]:
         """Evaluate the kernel at every pair of n1 and n2 points; the arrays are (n1, d) and (n2, d)."""

@@ -16,7 +16,7 @@ from kpp_models import (
     partial_ranking_clusters,
     svd_clusters,
 )
-from kpp_models.preferences.rankability import refinement
+from kpp_models.preferences.rankability.clusters import explained
 
 KEY = jax.random.key(0)
 SIZE = 30
@@ -89,18 +89,18 @@ def test_what_clusters_explain_is_what_least_squares_explain():
     residual = np.sum((matrix[rows, columns] - fitted) ** 2) + np.sum(matrix[~same] ** 2)
     expected = 1.0 - residual / np.sum(matrix**2)
     # Least squares of a singular system of 30 unknowns: some hundred roundings.
-    assert refinement.explained(matrix, labels) == pytest.approx(expected, rel=1e-10)
+    assert explained(matrix, labels) == pytest.approx(expected, rel=1e-10)
 
 
 def test_no_move_of_one_item_explains_more_than_refined_clusters():
     _, matrix = preferences(3, noise=0.8)
     found = comparable_clusters(KEY, matrix, 3, refine=True)
-    best = refinement.explained(matrix, found)
+    best = explained(matrix, found)
     for item in range(SIZE):
         for cluster in range(3):
             moved = found.copy()
             moved[item] = cluster
-            assert refinement.explained(matrix, moved) <= best * (1 + 1e-8)  # a move must gain more than rounding
+            assert explained(matrix, moved) <= best * (1 + 1e-8)  # a move must gain more than rounding
 
 
 def test_outcomes_alone_show_clusters_if_all_meet():

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from kpp.data.estimators import read_arrays
 from kpp_models.preferences.estimators.pair_rows import read_labels, read_weights
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
-from kpp_models.tables.estimators.two_classes import BinaryClassifier
+from kpp_models.tables.estimators.fitted import BinaryClassifier
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn

@@ -1,4 +1,4 @@
-"""The bases of estimators that hold a `kpp.Fit`."""
+"""The bases of estimators that hold a `kpp.Fit`, and of classifiers of two classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from sklearn.base import is_classifier
+from scipy.special import expit
+from sklearn.base import ClassifierMixin, is_classifier
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
@@ -120,3 +121,24 @@ def read_two_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[
         raise ValueError(f"`y` must hold labels of two classes, got only the class {classes[0]!r}")
     first, second = map(str, classes)
     return classes, np.where(codes.ravel() == 1, second, first), (first, second)
+
+
+class BinaryClassifier(ClassifierMixin):
+    """A classifier of two classes, by default through `decision_function`, the log-odds of the second class."""
+
+    classes_: np.ndarray
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "p 2"]:
+        """Return the probabilities of the two classes at rows, (p, 2)."""
+        odds = self.decision_function(X)
+        return np.stack([expit(-odds), expit(odds)], axis=1)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the more probable classes at rows, (p,)."""
+        probabilities = self.predict_proba(X)  # raises NotFittedError before there are `classes_`
+        return self.classes_[np.argmax(probabilities, axis=1)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags

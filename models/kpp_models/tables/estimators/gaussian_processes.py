@@ -12,10 +12,9 @@ from sklearn.base import RegressorMixin
 
 from kpp.data.estimators import as_rng_key, in_float64
 from kpp.data.tables import read_points
-from kpp_models.tables.classification import GPClassification
 from kpp_models.tables.estimators.defaults import kernel_with_priors, mean_prior, noise_prior, target_variance
-from kpp_models.tables.estimators.fitted import FittedEstimator
-from kpp_models.tables.estimators.two_classes import BinaryClassifier
+from kpp_models.tables.estimators.fitted import BinaryClassifier, FittedEstimator
+from kpp_models.tables.generalized import GPClassification
 from kpp_models.tables.regression import GPRegression
 
 

@@ -10,8 +10,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 
 from kpp.kernels import AbstractKernel
-from kpp_models.tables.estimators.fitted import FunctionEstimator
-from kpp_models.tables.estimators.two_classes import BinaryClassifier
+from kpp_models.tables.estimators.fitted import BinaryClassifier, FunctionEstimator
 from kpp_models.tables.machines.logistic import KernelLogistic
 from kpp_models.tables.machines.ridge import KernelRidge
 
