@@ -1,9 +1,11 @@
-"""What the converters share: rules by the name of a foreign class."""
+"""What the converters share: rules by the name of a foreign class, without importing its library."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+import numpy as np
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
@@ -23,3 +25,18 @@ def find_rule(thing: object, rules: Mapping[str, Rule], what: str, name: str | N
     if name not in rules:
         raise ValueError(f"the {what} {name} has no exact counterpart in kpp; known are {', '.join(sorted(rules))}")
     return rules[name]
+
+
+def sklearn_name(value: Any) -> str | None:
+    """Return the name of a class of scikit-learn itself; None for others, and for subclasses, which may do anything."""
+    return type(value).__name__ if type(value).__module__.startswith("sklearn.") else None
+
+
+def describe(value: Any) -> str:
+    """Return the class of an object for a message."""
+    return f"a {type(value).__module__}.{type(value).__qualname__}"
+
+
+def as_dense(matrix: Any) -> np.ndarray:
+    """Return a matrix of numbers, which may be sparse, as a float array."""
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)

@@ -25,7 +25,7 @@ from kpp.explanations.functions.named_functions import NamedFunction
 from kpp.kernels import RBF
 from kpp.storage import arviz_data, netcdf
 from kpp.storage.serialization import from_spec
-from kpp_gpec import gpec_files
+from kpp_gpec import fitted_output
 
 SCHEMA = Schema(("a",), {})
 
@@ -43,7 +43,7 @@ def write_fit(path: Path) -> None:
 def write_gpec(path: Path) -> None:
     arrays = {"x": np.ones((2, 1)), "location": np.zeros(1), "scale": np.ones(1)}
     described = {"name": "g", "feature_names": ["a"], "groups": None, "output_names": None, "output_positions": []}
-    gpec_files.save(path, arrays, described | {"record": {}}, SCHEMA, ())
+    fitted_output.save(path, arrays, described | {"record": {}}, SCHEMA, ())
 
 
 def write_function(path: Path) -> None:
@@ -54,7 +54,7 @@ KINDS = {
     "explanation": (write_explanation, Explanation.load),
     "fit": (write_fit, kpp.Fit.load),
     "function": (write_function, NamedFunction.load),
-    "gpec": (write_gpec, gpec_files.load),
+    "gpec": (write_gpec, fitted_output.load),
 }
 PLACES = {"explanation": "/values", "fit": "/kpp_data/x", "function": "/points", "gpec": "/x"}  # of one array
 MARKS = {"fit": "kpp", "gpec": "kpp_gpec"}  # the attribute with the description

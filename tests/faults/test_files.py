@@ -20,7 +20,7 @@ from kpp.explanations import Explanation
 from kpp.kernels import RBF
 from kpp.runtime import files
 from kpp.storage import arviz_data
-from kpp_gpec import gpec_files
+from kpp_gpec import fitted_output
 from kpp_study import StudyError
 from kpp_study.study.output import FILES, check_output, output_folder
 
@@ -39,7 +39,7 @@ def save_fit(path: Path, number: float) -> None:
 
 
 def save_gpec(path: Path, number: float) -> None:
-    gpec_files.save(path, {"x": np.full((2, 1), number)}, {}, Schema(("a",), {}), ())
+    fitted_output.save(path, {"x": np.full((2, 1), number)}, {}, Schema(("a",), {}), ())
 
 
 WRITERS = {"explanation": save_explanation, "fit": save_fit, "gpec": save_gpec}

@@ -14,6 +14,7 @@ from kpp.explanations.toolkit import fit_of, has_function_law
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.typing import RngKey
+from kpp_converters.rules import describe, sklearn_name
 from kpp_converters.scikit_learn.gaussian_processes import (
     classifier_mean,
     classifier_posterior,
@@ -27,7 +28,6 @@ from kpp_converters.scikit_learn.machines import (
     from_linear_model,
     from_support_vectors,
 )
-from kpp_converters.scikit_learn.names import describe, sklearn_name
 from kpp_converters.scikit_learn.pipelines import Wrapped, unwrap
 
 #: Class name -> its conversion to a function, and an attribute that only a fitted estimator has.

@@ -12,8 +12,8 @@ from scipy.linalg import solve_triangular
 from kpp.conversion import rescale_outputs
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
+from kpp_converters.rules import as_dense
 from kpp_converters.scikit_learn.kernels import convert_gp_kernel, has_noise
-from kpp_converters.scikit_learn.names import as_dense
 
 
 def regressor_mean(process: Any) -> RKHSFunction:

@@ -11,8 +11,8 @@ from jaxtyping import Float
 
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
+from kpp_converters.rules import as_dense
 from kpp_converters.scikit_learn.kernels import convert_gp_kernel, convert_metric, linear_kernel
-from kpp_converters.scikit_learn.names import as_dense
 
 
 def from_kernel_ridge(ridge: Any) -> RKHSFunction:

@@ -13,8 +13,8 @@ from kpp.features import Nystrom
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import Linear
+from kpp_converters.rules import sklearn_name
 from kpp_converters.scikit_learn.machines import through_nystroem
-from kpp_converters.scikit_learn.names import sklearn_name
 
 _Function = TypeVar("_Function", RKHSFunction, GPPosterior)
 

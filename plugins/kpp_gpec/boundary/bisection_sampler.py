@@ -9,8 +9,7 @@ from jaxtyping import Float
 from kpp.foundation.validation import count, one_of, positive
 from kpp.runtime.memory import check_count
 from kpp.storage.serialization import data_class
-from kpp_gpec.boundary.brackets import Brackets, CountedMargin, halve, pair_up, two_sides
-from kpp_gpec.boundary.farthest_points import spread
+from kpp_gpec.boundary.brackets import Brackets, CountedMargin, halve, pair_up, spread, two_sides
 from kpp_gpec.boundary.sampler import AbstractBoundarySampler
 
 _SEEDS = ("training", "walk", "both")

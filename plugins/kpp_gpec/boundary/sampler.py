@@ -21,8 +21,7 @@ from jaxtyping import Array, Float
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import as_points, at_least, check_rng_key, count, positive
 from kpp.typing import AnyArray, RngKey
-from kpp_gpec.boundary.brackets import Brackets, CountedMargin
-from kpp_gpec.boundary.farthest_points import spread
+from kpp_gpec.boundary.brackets import Brackets, CountedMargin, spread
 from kpp_gpec.boundary.margins import standard_deviations
 
 
@@ -90,7 +89,7 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
 
     A final class has the fields below, and a method `search` that finds brackets in standard units. Points within
     `tolerance` of each other are merged, and if there are more than `max_points`, a subset is kept that covers the
-    boundary evenly (see `kpp_gpec.boundary.farthest_points.spread`).
+    boundary evenly (see `kpp_gpec.boundary.brackets.spread`).
 
     Args:
         max_points: The largest number of points to return.
