@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from kpp.typing import Leaf
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kpp.causal import CausalDAG
+    from kpp.causal import Adjustment, CausalDAG
 
 
 class InterventionSamples(NamedTuple):
@@ -31,6 +31,7 @@ class InterventionSamples(NamedTuple):
 
 
 def read_samples(
+    find_adjustment: Callable[..., Adjustment],
     graph: CausalDAG,
     frame: pd.DataFrame,
     treatment: str | Sequence[str],
@@ -48,8 +49,6 @@ def read_samples(
     adjustment uses. Raises CausalError if a node is unknown, or no adjustment with these columns identifies the effect,
     and ValueError if `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
     """
-    from kpp.causal import find_adjustment  # loads networkx, which nothing else here needs
-
     names = {"treatment": as_names(treatment), "outcome": as_names(outcome)}
     frame, columns = read_frame(frame, names)
     adjustment = find_adjustment(graph, treatment=names["treatment"], outcome=names["outcome"], columns=columns)

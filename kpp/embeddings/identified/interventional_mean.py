@@ -115,7 +115,10 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
                 estimand if the effect is identified in another way.
             ValueError: If columns are missing or do not hold numbers.
         """
+        from kpp.causal import find_adjustment  # loads networkx, which only this method needs
+
         samples = read_samples(
+            find_adjustment,
             graph,
             frame,
             treatment,

@@ -141,7 +141,10 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         Returns:
             The embedding; its `adjustment` holds the adjustment that was found.
         """
+        from kpp.causal import find_adjustment  # loads networkx, which only this method needs
+
         samples = read_samples(
+            find_adjustment,
             graph,
             frame,
             treatment,
@@ -150,9 +153,17 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
             treatment_kernel=treatment_kernel,
             adjusting_kernel=adjusting_kernel,
             adjusting_regularization=adjusting_regularization,
-        )._asdict()
-        kernel = samples.pop("kernel")
-        return cls(base_kernel=kernel, width=width, noise_variance=noise_variance, amplitude=amplitude, **samples)
+        )
+        return cls(
+            base_kernel=samples.kernel,
+            width=width,
+            treatment_kernel=samples.treatment_kernel,
+            treatment=samples.treatment,
+            points=samples.points,
+            noise_variance=noise_variance,
+            adjustment=samples.adjustment,
+            amplitude=amplitude,
+        )
 
     @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
     def kernel(self) -> NuclearDominant:  # type: ignore[override]
@@ -183,7 +194,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         self, other: AbstractEmbedding, query: Points | None = None, other_query: Points | None = None
     ) -> Float[Array, "p other_p"]:
         """Return the inner products, (p, p'), in the RKHS of k; `other` has the same kernels, or the kernel k."""
-        check_same_kernel(other.space, self.space, "other")
+        self._check_same_space(other)
         if not isinstance(other, BayesianConditionalMeanEmbedding):
             return other.inner(self, other_query, query).T
         check_same_kernel(other.kernel, self.kernel, "other")

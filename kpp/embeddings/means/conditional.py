@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from kpp import linalg
 from kpp.embeddings.means.elements import AbstractRegressors, BagMeans, KernelSections, PointSections
-from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding, check_same_kernel
+from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import check_same_rows, finite_arrays
 from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
 from kpp.linalg.toolkit import DenseRidge, FeatureRidge
@@ -78,7 +78,7 @@ class AbstractRegressionEmbedding(AbstractEmpiricalEmbedding):
         its = other.outputs if isinstance(other, AbstractRegressionEmbedding) else None
         if not (isinstance(self.outputs, BagMeans) and isinstance(its, BagMeans) and its.bags is self.outputs.bags):
             return AbstractEmpiricalEmbedding.inner(self, other, query, other_query)
-        check_same_kernel(other.space, self.space, "other")
+        self._check_same_space(other)
         return self.input_weights(query).T @ self.outputs.gram() @ other._coordinates(other_query)
 
     def input_weights(self, query: Points | None) -> Float[Array, "N p"]:

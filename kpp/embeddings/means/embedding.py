@@ -154,7 +154,7 @@ class AbstractEmbedding(AbstractModule):
         Raises:
             ValueError: If the spaces differ.
         """
-        check_same_kernel(other.space, self.space, "other")
+        self._check_same_space(other)
         return self._coordinates(query).T @ self._reduce(other.evaluate(self.points, other_query).T)
 
     def mmd_squared(
@@ -199,6 +199,10 @@ class AbstractEmbedding(AbstractModule):
     def _squared_norms(self, query: Points | None) -> Float[Array, " p"]:
         weights = self.weights(query)
         return jnp.sum(weights * self.kernel.combine_sections(self.points, self.points, weights), axis=0)
+
+    def _check_same_space(self, other: "AbstractEmbedding") -> None:
+        """Raise ValueError if the other embedding has a different space."""
+        check_same_kernel(other.space, self.space, "other")
 
 
 class AbstractEmpiricalEmbedding(AbstractEmbedding):
