@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,23 +25,22 @@ from scipy.optimize import minimize
 
 from kpp.preferences import Matches
 from kpp.priors import leaf_paths
-from kpp_models.preferences.pairs.pair_solver import PairSolver
 from kpp_models.tables.machines.grid_search import Selection, put_values
 
-if TYPE_CHECKING:
-    from kpp_models.preferences.many_matches import AbstractPreferenceMachine
-
-Machine = TypeVar("Machine", bound="AbstractPreferenceMachine")
+Machine = TypeVar("Machine", bound=eqx.Module)
 
 # The largest factor by which a hyperparameter may change.
 _RANGE = 1e3
 
 
 def held_out_gradient(
-    model: AbstractPreferenceMachine, values: Mapping[str, Array], train: Matches, test: Matches
+    model: Any, values: Mapping[str, Array], train: Matches, test: Matches
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """Return the loss of held-out matches and its derivative in each hyperparameter, given by path."""
-    solver = PairSolver.of(put_values(model, values), train)
+    """Return the loss of held-out matches and its derivative in each hyperparameter, given by path.
+
+    The model is a `PreferenceRidge`, or another with its methods for the equation of the coefficients.
+    """
+    solver = put_values(model, values).solver(train)
     coefficients = put_values(model, values).coefficients(solver, train)
 
     def latent(values: Mapping[str, Array], coefficients: Array, matches: Matches) -> Array:

@@ -169,7 +169,7 @@ class AbstractPreferenceMachine(AbstractModel):
         matches = read_matches(x, y, ties=True)
         matches.refuse_teams(type(self).__name__)
         model = dataclasses.replace(self, kernel=_fitting_kernel(self.kernel, matches))  # type: ignore[type-var]
-        solver = PairSolver.of(model, matches)
+        solver = model.solver(matches)
         pairs = solver.pairs
         data = {
             "items": pairs.items,
@@ -181,6 +181,10 @@ class AbstractPreferenceMachine(AbstractModel):
             "y": self.observations(matches),
         }
         return model, data, matches.schema
+
+    def solver(self, matches: Matches) -> PairSolver:
+        """Prepare the linear systems of the fit to matches."""
+        return PairSolver.of(self, matches)
 
     @abstractmethod
     def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
