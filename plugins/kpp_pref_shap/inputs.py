@@ -19,7 +19,7 @@ from kpp.games import as_players
 from kpp.preferences import Matches
 from kpp.typing import AnyArray
 from kpp_pref_shap.pair_functions import PairPoints, as_pairs, check_preference, split_points
-from kpp_pref_shap.teams import TeamInputs, duels_of_members
+from kpp_pref_shap.teams import TeamInputs, duels_of_members, of_members
 
 Groups = Mapping[str, Any] | Sequence[tuple[str, Any]] | None
 
@@ -47,7 +47,7 @@ def read_duels(
     elif schema is None and matches is not None:
         schema = matches.schema
     resolved = resolve(known, items, "pairs")
-    function, pairs = check_preference(resolved.function), np.asarray(resolved.x)
+    function, pairs = check_preference(of_members(resolved.function)), np.asarray(resolved.x)
     if shares is not None and function is resolved.function:
         raise ValueError("`x` must hold items described by rows, as the function does, got teams")
     as_pairs(pairs, "x", split_points(function.points)[0].shape[-1])

@@ -11,9 +11,9 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from kpp import RKHSFunction
 from kpp.foundation.validation import as_finite_array, is_concrete
+from kpp.kernels import AbstractKernel, BagMean
 from kpp.preferences.toolkit import preference_terms
 from kpp.typing import AnyArray
-from kpp_pref_shap.teams import of_members
 
 #: Pairs (p, 2, d), or a tuple of pairs and contexts (p, c).
 PairPoints = AnyArray | tuple[AnyArray, AnyArray]
@@ -34,14 +34,25 @@ def as_pairs(pairs: ArrayLike | None, name: str, num_features: int | None = None
     return array
 
 
+def is_mean(node: object) -> bool:
+    """Return whether a part of a kernel is one of teams."""
+    return isinstance(node, BagMean)
+
+
+def compares_teams(kernel: AbstractKernel) -> bool:
+    """Return whether a kernel on pairs is one of teams."""
+    return any(map(is_mean, jax.tree.leaves(kernel, is_leaf=is_mean)))
+
+
 def check_preference(function: object, *, contextual: bool = False) -> RKHSFunction:
-    """Return an RKHS function of pairs, of members if it is one of teams, with contexts if they are needed."""
+    """Return an RKHS function of pairs, with contexts if they are needed, unchanged if it can be explained."""
     if not isinstance(function, RKHSFunction):
         raise TypeError(f"`function` must be a kpp.RKHSFunction on pairs of items, got {type(function).__name__}")
     if function.output_shape:
         raise TypeError(f"`function` must have one output, got {function.output_shape[0]}")
     terms = preference_terms(function.kernel)
-    function = of_members(function)
+    if compares_teams(function.kernel):
+        raise TypeError("`function` must be of items described by rows here, got one of teams, whose kernel is BagMean")
     pairs, _ = split_points(function.points)
     if not isinstance(pairs, jax.Array):
         raise TypeError(f"`function` must have points that are arrays (m, 2, d), got {type(pairs).__name__}")

@@ -20,18 +20,9 @@ from jaxtyping import Float, Int
 
 from kpp import Explanation, GPPosterior, RKHSFunction
 from kpp.explanations import Inputs
-from kpp.kernels import AbstractKernel, BagMean
 from kpp.kernels.toolkit import PaddedBags
 from kpp.typing import AnyArray
-
-
-def _is_mean(node: object) -> bool:
-    return isinstance(node, BagMean)
-
-
-def compares_teams(kernel: AbstractKernel) -> bool:
-    """Return whether a kernel on pairs is one of teams."""
-    return any(map(_is_mean, jax.tree.leaves(kernel, is_leaf=_is_mean)))
+from kpp_pref_shap.pair_functions import compares_teams, is_mean
 
 
 def pair_members(
@@ -45,15 +36,15 @@ def pair_members(
     return pairs, duel, 1.0 / lengths.prod(axis=1)[duel]
 
 
-def of_members(function: RKHSFunction) -> RKHSFunction:
-    """Return the preference h between members of a preference g between teams; one of items is returned unchanged."""
-    if not compares_teams(function.kernel):
+def of_members(function: Any) -> Any:
+    """Return the preference h between members of a preference g between teams; other functions are unchanged."""
+    if not (isinstance(function, RKHSFunction) and compares_teams(function.kernel)):
         return function
     contextual = isinstance(function.points[0], tuple)
     teams, contexts = function.points if contextual else (function.points, None)
     pairs, duel, share = pair_members(*teams)
     points = pairs if contexts is None else (pairs, contexts[duel])
-    kernel = jax.tree.map(lambda node: node.kernel if _is_mean(node) else node, function.kernel, is_leaf=_is_mean)
+    kernel = jax.tree.map(lambda node: node.kernel if is_mean(node) else node, function.kernel, is_leaf=is_mean)
     coefficients = np.asarray(function.coefficients)[..., duel] * share
     return RKHSFunction(kernel, points, coefficients, function.intercept, function.batch_shape)
 

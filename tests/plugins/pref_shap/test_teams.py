@@ -96,6 +96,8 @@ def test_what_has_no_game_of_teams_is_refused():
         PrefShap(GAME).explain(preference(GeneralizedPreferential(KERNEL)), pad_bags(NEW))
     with pytest.raises(ValueError, match="the game of contexts, got teams"):
         PrefShap(PreferentialContext(np.zeros((2, 1)))).explain(preference(GeneralizedPreferential(KERNEL)), MATCHES)
+    with pytest.raises(TypeError, match="got one of teams"):
+        GAME(preference(GeneralizedPreferential(KERNEL)), np.zeros((1, 2, 3)), np.ones((1, 3), bool))
 
 
 @pytest.mark.slow
