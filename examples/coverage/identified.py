@@ -336,7 +336,7 @@ SIMULATIONS = {
         f"{law}; the mean outcome at set values of the treatment.",
         rows,
         functools.partial(measure_expression, law=found, rows=rows),
-        known=FRACTION if "napkin" in name else LABELS if "labels" in name else FEW if rows > 100 else "",
+        known=FRACTION if "napkin" in name else LABELS if "labels" in name else "",
     )
     for name, (law, found, sizes) in EXPRESSIONS.items()
     for rows in sizes
