@@ -3,11 +3,14 @@
     python -m examples.reproduce --list
     python -m examples.reproduce NAME ... [--quick] [--data FOLDER] [--results FOLDER]
     python -m examples.reproduce --all --quick
+    python -m examples.reproduce --confirm BEFORE AFTER
     python -m examples.reproduce --page
 
 Each experiment runs in a process of its own, so that its time and its peak memory are its own. Its result goes to
 `examples/reproduce/results/NAME.json`. Several quick runs go two at a time; their results go to `build/reproduce`, and
 are no part of the pages.
+`--confirm` compares two folders of quick results, from the code that the stored results are from and from the code as
+it is. Results whose numbers agree are no longer marked as older than their code.
 `--page` writes `docs/reproducibility/` from the stored results; a full run does so, too.
 """
 
@@ -28,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import page
+from confirm import confirm as confirm_results
 from experiments import RESULTS, read_list, run, run_quickly, store
 
 QUICK = Path("build/reproduce")
@@ -98,17 +102,25 @@ def run_each_quickly(names: list[str], data: Path | None, folder: Path) -> list[
 @click.option("--list", "listed", is_flag=True, help="Print the names of the experiments.")
 @click.option("--all", "every", is_flag=True, help="Run all experiments.")
 @click.option("--quick", is_flag=True, help="Run the quick versions.")
+@click.option("--confirm", nargs=2, type=click.Path(path_type=Path, exists=True), help="Compare quick results.")
 @click.option("--page", "paged", is_flag=True, help="Write the pages.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False, exists=True), help="The folder of the data.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="The folder of the results.")
 def main(
-    names: tuple[str, ...], listed: bool, every: bool, quick: bool, paged: bool, data: Path | None, results: Path | None
+    names: tuple[str, ...],
+    listed: bool,
+    every: bool,
+    quick: bool,
+    confirm: tuple[Path, Path] | None,
+    paged: bool,
+    data: Path | None,
+    results: Path | None,
 ) -> None:
     """Run what is asked for."""
     known = list(read_list()["experiments"])
     if unknown := set(names) - set(known):
         raise click.BadParameter(f"{sorted(unknown)} are no names of experiments; `--list` shows the names")
-    if listed or not (names or every or paged):
+    if listed or not (names or every or paged or confirm):
         print_list()
     chosen = known if every else list(names)
     if len(chosen) == 1:
@@ -117,7 +129,11 @@ def main(
     elif chosen:
         if failed := run_each_quickly(chosen, data, results or QUICK) if quick else run_each(chosen, data, results):
             raise click.ClickException(f"these experiments failed: {', '.join(failed)}")
-    if paged or (chosen and not quick and results is None):
+    if confirm:
+        confirmed, refused = confirm_results(*confirm)
+        click.echo(f"confirmed: {', '.join(confirmed)}")
+        click.echo("\n".join(f"not confirmed: {name}, because {reason}" for name, reason in refused.items()))
+    if paged or confirm or (chosen and not quick and results is None):
         page.write()
 
 

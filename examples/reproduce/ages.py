@@ -50,6 +50,11 @@ def digest(script: Path, root: Path = ROOT) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
+def is_current(result: dict[str, Any], code: str) -> bool:
+    """Return whether a result is from the code with this digest, or was confirmed for it."""
+    return code in (result["code"], result.get("confirmed", {}).get("code"))
+
+
 def used_files(script: Path, root: Path = ROOT) -> set[Path]:
     """Return the paths of a script and of all files of the checkout that define names which it imports, and so on."""
     found, ahead = {script}, [script]

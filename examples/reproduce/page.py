@@ -27,8 +27,8 @@ def render() -> dict[str, str]:
 
 
 def is_old(experiment: dict[str, Any], result: dict[str, Any]) -> bool:
-    """Return whether the code of an experiment has changed since its result was made."""
-    return bool(result["code"] != ages.digest(script(experiment)))
+    """Return whether the code of an experiment has changed since its result was made or confirmed."""
+    return not ages.is_current(result, ages.digest(script(experiment)))
 
 
 def file_name(paper: str) -> str:
@@ -44,6 +44,12 @@ def index(found: dict[str, Any], results: dict[str, Any], old: list[str]) -> str
     papers = {name: experiment["paper"] for name, experiment in found["experiments"].items()}
     links = ", ".join(f"[{name}]({file_name(papers[name])}#{name})" for name in old)
     age = f"{len(old)} of {len(results)} results are older than their code" + (f": {links}." if old else ".")
+    confirmed = sum("confirmed" in result for name, result in results.items() if name not in old)
+    if confirmed:
+        age += (
+            f" The code of {confirmed} others has changed since they were run, but their quick versions, which run it "
+            "on small problems, give the same numbers as before, up to one unit of the fourth digit."
+        )
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *map(file_name, found["papers"]), "```"])
     parts = [
         found["intro"].strip(),
@@ -142,6 +148,8 @@ def provenance(result: dict[str, Any], old: bool) -> str:
     words = [result["date"], f"commit {result['commit']}" if result["commit"] else "", *cost]
     text = f"`{result['command']}`\n({'; '.join(word for word in words if word)})"
     text += "\n\n**Older than its code**, which has changed since this run." * old
+    if "confirmed" in result and not old:
+        text += f"\n\nIts quick version gives the same numbers with the code of commit {result['confirmed']['commit']}."
     return text + (f"\n\n{result['source']}" if "source" in result else "")
 
 

@@ -208,3 +208,54 @@ def test_the_command_lists_runs_and_stores(root, tmp_path):
     assert "swiss-roll" in done.stdout and "Theorem 3.4.2" in done.stdout
     text = (tmp_path / "dmo-rate.json").read_text()
     assert '"quick": true' in text and '"command": "python examples/reproduce/dmo_rate.py --quick --speeds 1.0"' in text
+
+
+@pytest.fixture
+def confirm(load_script, experiments, tmp_path, monkeypatch):
+    """The module, with one stored result of the code "a", while the code is "c"."""
+    module = load_script("reproduce/confirm.py")
+    listed = {"experiments": {"one": {"script": "one", "quick": ["--small"]}}}
+    monkeypatch.setattr(module, "read_list", lambda: listed)
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(module, "read", lambda name: experiments.read(name, tmp_path / "results"))
+    monkeypatch.setattr(module.ages, "digest", lambda path: "c")
+    monkeypatch.setattr(module.ages, "used_files", lambda path: [])
+    monkeypatch.setattr(module.ages, "commit", lambda files: "1234")
+    experiments.store({"name": "one", "code": "a", "tables": []}, tmp_path / "results")
+    return module
+
+
+def quick_result(code, error, columns=("method", "error", "seconds")):
+    rows = [["mine", error, 3.0 if code == "a" else 1.0], ["theirs", None, 2.0]]
+    rows = [row[: len(columns)] for row in rows]
+    return {"name": "one", "code": code, "tables": [{"table": "t", "columns": list(columns), "rows": rows}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (quick_result("a", 0.1234), quick_result("c", 0.1235), None),
+        (quick_result("a", 0.1234), quick_result("c", 0.1236), "t 0 error: 1.6e-03"),
+        (quick_result("a", 0.1234), quick_result("c", None), "t 0 error: inf"),
+        (quick_result("b", 0.1234), quick_result("c", 0.1234), "it is older than the code before"),
+        (quick_result("a", 0.1234), quick_result("b", 0.1234), "the quick result is older than the code"),
+        (quick_result("a", 0.1234), quick_result("c", 0.1234, ("method", "error rate")), "its tables have other rows"),
+        (None, quick_result("c", 0.1234), "a quick result is missing"),
+    ],
+)
+def test_a_result_is_confirmed_if_its_quick_version_gives_the_same_numbers(
+    confirm, experiments, tmp_path, before, after, reason
+):
+    for folder, result in (("before", before), ("after", after)):
+        (tmp_path / folder).mkdir()
+        if result is not None:
+            experiments.store(result, tmp_path / folder)
+    confirmed, refused = confirm.confirm(tmp_path / "before", tmp_path / "after")
+    stored = experiments.read("one", tmp_path / "results")
+    if reason is None:
+        assert (confirmed, refused) == (["one"], {})
+        assert stored["confirmed"] == {"code": "c", "commit": "1234"} and confirm.ages.is_current(stored, "c")
+        assert confirm.confirm(tmp_path / "before", tmp_path / "after") == ([], {})
+    else:
+        assert (confirmed, refused) == ([], {"one": reason})
+        assert "confirmed" not in stored and not confirm.ages.is_current(stored, "c")
