@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from kpp.explanations import Explanation
 from kpp.foundation.wording import listed
@@ -81,14 +82,25 @@ def mediation(found: Any, target: str) -> str:
     )
 
 
-def counterfactual(table: pd.DataFrame, treatment: str, value: object, target: str) -> str:
-    """Say what the target of the explained rows would have been with another value of the treatment."""
+def counterfactual(
+    table: pd.DataFrame, treatment: str, value: object, target: str, known: Float[np.ndarray, " n"]
+) -> str:
+    """Say what the target of the explained rows would have been with another value of the treatment.
+
+    `known` are the values of the treatment in the data.
+    """
     changes = table["mean"] - table["observed"]
-    return (
+    clear = int(((table["lower"] > table["observed"]) | (table["upper"] < table["observed"])).sum())
+    said = (
         f"If {treatment} had been {_value(value)}, {target} of the {len(table)} explained rows would have changed by "
-        f"{signed(changes.min())} to {signed(changes.max())}, on average by {signed(changes.mean())}. Each row keeps "
-        "its noise. counterfactual.csv has the value of each row with its 90% interval."
+        f"{signed(changes.min())} to {signed(changes.max())}, on average by {signed(changes.mean())}. For {clear} of "
+        "them the 90% interval of the change excludes 0. Each row keeps its noise. counterfactual.csv has the value "
+        "of each row with its interval."
     )
+    low, high = known.min(), known.max()
+    if isinstance(value, str | bool) or low <= value <= high:  # type: ignore[operator]
+        return said
+    return f"{said} In the data {treatment} is from {short(low)} to {short(high)}: elsewhere the prior decides."
 
 
 def _number(label: str) -> float | str:

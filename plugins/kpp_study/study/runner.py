@@ -161,7 +161,9 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages, media
                 table = plan.counterfactuals(fit, plan.altered)
                 table.to_csv(folder / "counterfactual.csv")
                 value = plan.config.data.further.counterfactual
-                said.append(sentences.counterfactual(table, plan.data.treatment, value, plan.data.units.target))
+                name, units = plan.data.treatment, plan.data.units
+                known = plan.data.x[:, units.schema.index(name)]
+                said.append(sentences.counterfactual(table, name, value, units.target, known))
             contents = dataclasses.replace(contents, effects=said)
         if certificate is not None:
             contents = dataclasses.replace(contents, certificate=certificate.sentence())

@@ -11,6 +11,7 @@ from kpp.causal import CausalDAG
 from kpp.gp import GaussianLikelihood
 from kpp.kernels import RBF
 from kpp_models import GPMechanism, StructuralModel
+from kpp_study.report import sentences
 from kpp_study.study.errors import StudyError
 from kpp_study.study.plan import make_plan
 from kpp_study.study.runner import run_study
@@ -153,3 +154,12 @@ def test_the_table_and_the_report_have_the_values(folder, answers):
     assert f"{changes.max():.3g}"[:4] in report
     # The replacement is allowed: the file is one of a study.
     run_study(parse_study(STUDY, folder=folder), output, overwrite=True, progress=False)
+
+
+@pytest.mark.parametrize(("value", "outside"), [(0.5, False), (-7.0, True), (9.0, True), ("old", False)])
+def test_the_sentence_counts_clear_changes_and_says_what_is_outside_the_data(value, outside):
+    table = pd.DataFrame({"observed": [1.0, 1.0, 1.0], "mean": [2.0, 0.0, 1.1]})
+    table = table.assign(lower=[1.5, -1.0, 0.0], upper=[2.5, 0.5, 2.0])
+    said = sentences.counterfactual(table, "dose", value, "sleep", np.array([1.0, 2.0, 0.0]))
+    assert "For 2 of them the 90% interval of the change excludes 0" in said
+    assert ("In the data dose is from 0 to 2: elsewhere the prior decides." in said) == outside
