@@ -29,14 +29,16 @@ def confirm(before: Path, after: Path) -> tuple[list[str], dict[str, str]]:
     """
     confirmed, refused = [], {}
     experiments = read_list()["experiments"]
-    quick = [_by_version(folder) for folder in (before, after)]
+    quick = [_stored(folder) for folder in (before, after)]
     for name, experiment in experiments.items():
         if not (RESULTS / f"{name}.json").exists():
             continue
         result, now = read(name), ages.digest(script(experiment))
         if ages.is_current(result, now):
             continue
-        old, new = (found.get(version_of(experiment)) for found in quick)
+        # Experiments may share a quick version, which is then run for one of them.
+        both = all(name in found for found in quick)
+        old, new = (found.get(name if both else version_of(experiment)) for found in quick)
         reason = _difference(result, now, old, new)
         if reason:
             refused[name] = reason
@@ -48,21 +50,26 @@ def confirm(before: Path, after: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def version_of(experiment: dict[str, Any]) -> tuple[str, ...]:
-    """Return what tells quick versions apart: experiments may share one."""
+    """Return what tells quick versions apart."""
     return (experiment["script"], *experiment["quick"])
 
 
-def _by_version(folder: Path) -> dict[tuple[str, ...], dict[str, Any]]:
+def _stored(folder: Path) -> dict[Any, dict[str, Any]]:
+    """Return quick results by the name of the experiment, and by what tells quick versions apart."""
     experiments = read_list()["experiments"]
-    stored = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    return {version_of(experiments[result["name"]]): result for result in stored if result["name"] in experiments}
+    found: dict[Any, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if result["name"] in experiments:
+            found |= {result["name"]: result, version_of(experiments[result["name"]]): result}
+    return found
 
 
 def _difference(result: dict[str, Any], code: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> str:
     """Return why a result cannot be confirmed, or nothing."""
     if old is None or new is None:
         return "a quick result is missing"
-    if not ages.is_current(result, old["code"]):
+    if not ages.is_current(result, old.get("code", "")):  # the first results have no digest
         return "it is older than the code before"
     if new["code"] != code:
         return "the quick result is older than the code"

@@ -47,8 +47,9 @@ def index(found: dict[str, Any], results: dict[str, Any], old: list[str]) -> str
     confirmed = sum("confirmed" in result for name, result in results.items() if name not in old)
     if confirmed:
         age += (
-            f" The code of {confirmed} others has changed since they were run, but their quick versions, which run it "
-            "on small problems, give the same numbers as before, up to one unit of the fourth digit."
+            f" The code of {confirmed} others has changed since they were run, and they are confirmed: their quick "
+            "versions, which run it on small problems, give the same numbers as before, up to one unit of the fourth "
+            "digit."
         )
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *map(file_name, found["papers"]), "```"])
     parts = [
@@ -149,7 +150,7 @@ def provenance(result: dict[str, Any], old: bool) -> str:
     text = f"`{result['command']}`\n({'; '.join(word for word in words if word)})"
     text += "\n\n**Older than its code**, which has changed since this run." * old
     if "confirmed" in result and not old:
-        text += f"\n\nIts quick version gives the same numbers with the code of commit {result['confirmed']['commit']}."
+        text += f"\n\nConfirmed for commit {result['confirmed']['commit']}."
     return text + (f"\n\n{result['source']}" if "source" in result else "")
 
 
