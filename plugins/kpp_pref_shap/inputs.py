@@ -18,7 +18,7 @@ from kpp.foundation.validation import as_points, check_same_rows
 from kpp.games import as_players
 from kpp.preferences import Matches
 from kpp.typing import AnyArray
-from kpp_pref_shap.pair_functions import PairPoints, as_pairs, check_preference, split_points
+from kpp_pref_shap.pair_functions import as_pairs, check_preference, split_points
 from kpp_pref_shap.teams import TeamInputs, duels_of_members, of_members
 
 Groups = Mapping[str, Any] | Sequence[tuple[str, Any]] | None
@@ -106,7 +106,7 @@ def _inputs(
     return read if shares is None else TeamInputs(**vars(read), shares=shares)
 
 
-def _winners_first(matches: Matches) -> PairPoints:
+def _winners_first(matches: Matches) -> Any:  # teams are `PaddedBags`
     """Return the points of matches, each pair with the more frequent winner first."""
     lost = np.asarray(matches.wins) < np.asarray(matches.losses)
     order = np.where(lost[:, None], [[1, 0]], [[0, 1]])

@@ -15,6 +15,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -86,5 +87,6 @@ class TeamInputs(Inputs):
                 arrays[name] = np.einsum("tp,...pg->...tg", self.shares, np.asarray(arrays[name]))
         arrays["predictions"] = np.asarray(arrays["predictions"]) @ self.shares.T
         assert self.data is not None, "duels are shown by their differences"
-        shown = dataclasses.replace(self, data=self.shares @ self.data)
-        return super(TeamInputs, shown).explanation(attrs, draws=draws, **arrays)
+        kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(Inputs)}
+        rows = {"x": jnp.asarray(self.shares @ np.asarray(self.x)), "data": self.shares @ self.data}
+        return Inputs(**kept | rows).explanation(attrs, draws=draws, **arrays)

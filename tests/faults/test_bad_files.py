@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import h5py
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -37,7 +38,7 @@ def write_explanation(path: Path) -> None:
 def write_fit(path: Path) -> None:
     idata = arviz_data.from_groups({"posterior": xr.Dataset({"a": (("chain", "draw"), [[1.0]])})})
     model = kpp_models.KernelRidge(RBF(), 0.1)
-    kpp.Fit(model, idata, {"x": np.ones(2)}, SCHEMA, {"a": np.array([[1.0]])}, kpp.MAP()).save(path)
+    kpp.Fit(model, idata, {"x": np.ones(2)}, SCHEMA, {"a": jnp.array([[1.0]])}, kpp.MAP()).save(path)
 
 
 def write_gpec(path: Path) -> None:

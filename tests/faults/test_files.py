@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 
 import kpp
+import kpp_models
 from kpp.data.tables import Schema
 from kpp.explanations import Explanation
 from kpp.kernels import RBF
@@ -35,7 +37,8 @@ def save_explanation(path: Path, number: float) -> None:
 
 def save_fit(path: Path, number: float) -> None:
     idata = arviz_data.from_groups({"posterior": xr.Dataset({"a": (("chain", "draw"), [[number]])})})
-    kpp.Fit(RBF(), idata, {"x": np.full(2, number)}, None, {"a": np.array([[number]])}, kpp.MAP()).save(path)
+    model, draws = kpp_models.KernelRidge(RBF(), 0.1), {"a": jnp.array([[number]])}
+    kpp.Fit(model, idata, {"x": np.full(2, number)}, None, draws, kpp.MAP()).save(path)
 
 
 def save_gpec(path: Path, number: float) -> None:
