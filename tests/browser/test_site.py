@@ -128,6 +128,18 @@ def test_the_theme_is_what_the_reader_chooses_and_is_remembered(tab, kinds):
     assert not tab.faults
 
 
+@pytest.mark.parametrize(
+    ("kind", "picture"), [("tutorial", ".cell_output img"), ("example", "img.sphx-glr-single-img")]
+)
+def test_pictures_on_pages_are_dark_in_the_dark_theme(open_tab, site_root, kinds, kind, picture):
+    filters = []
+    for scheme in ("light", "dark"):
+        tab = open_tab(site_root, color_scheme=scheme)
+        tab.open(kinds[kind])
+        filters.append(tab.page.locator(picture).first.evaluate("image => getComputedStyle(image).filter"))
+    assert "invert" not in filters[0] and "invert" in filters[1]
+
+
 def test_the_theme_follows_the_system_if_the_reader_chooses_none(open_tab, site_root, kinds):
     colors = set()
     for scheme in ("light", "dark"):
