@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -89,6 +91,15 @@ def order(explanation):
     """The names of the features, the largest posterior mean of the mean absolute contribution first."""
     importance = mean_absolute(explanation.values).mean(("chain", "draw")).values
     return [explanation.feature_names[j] for j in np.argsort(-importance)]
+
+
+def test_the_texts_beside_the_colors_of_a_beeswarm_do_not_overlap(make):
+    bar = make(True).plot.beeswarm().figure.axes[-1]
+    bar.figure.draw_without_rendering()
+    texts = [*bar.get_yticklabels(), bar.yaxis.label]
+    boxes = [text.get_window_extent() for text in texts]
+    assert len(boxes) == 3
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_a_beeswarm_has_a_point_for_each_contribution(make, ax):

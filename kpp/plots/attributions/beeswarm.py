@@ -98,5 +98,5 @@ def _add_colorbar(ax: Axes, some_gray: bool) -> None:
     low.set_verticalalignment("bottom")
     high.set_verticalalignment("top")
     bar.ax.tick_params(length=0)
-    bar.set_label("value of the feature" + some_gray * "\n(gray: not a number)", labelpad=-30)
+    bar.set_label("value of the feature" + some_gray * "\n(gray: not a number)")
     bar.outline.set_visible(False)
