@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 from kpp.embeddings import (
     BackDoor,
     BayesianConditionalMeanEmbedding,
+    Embedded,
     FrontDoor,
     MeanEmbedding,
     NoAdjustment,
@@ -246,6 +247,41 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="`values` must have the same kernel"):
         bayesian.expectation(RKHSFunction(NuclearDominant(KY, WIDTH), AT, jnp.ones(3)), QUERY)
     with pytest.raises(TypeError, match="`embedding` must be held by sections of the kernel of its space"):
-        bayesian_quadrature(GPPosterior(RKHSFunction(KY, AT, jnp.ones(3)), jnp.eye(3)), bayesian, QUERY)
+        Embedded(bayesian, QUERY)
+    with pytest.raises(ValueError, match="`process` must have the same kernel"):
+        bayesian_quadrature(GPPosterior(RKHSFunction(RBF(2.0), AT, jnp.ones(3)), jnp.eye(3)), bayesian, QUERY)
+    drawn = RKHSFunction(RBF(jnp.ones(2), jnp.ones(2)), jnp.stack([AT, AT]), jnp.ones((2, 3)), jnp.zeros(2), (2,))
+    with pytest.raises(ValueError, match="`process` must have no draws"):
+        bayesian_quadrature(GPPosterior(drawn, jnp.zeros((2, 3, 1))), bayesian, QUERY)
     with pytest.raises(TypeError, match="must be an RKHSFunction"):
         bayesian.expectation(np.ones(4), QUERY)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", [KY, NuclearDominant(KY, WIDTH)], ids=["outside the RKHS", "inside"])
+def test_inner_products_have_the_moments_of_products_of_gaussian_vectors(kind, kernel):
+    """The oracle: function and embedding by their values on a grid, in orthonormal coordinates of the RKHS of k.
+
+    Directions of the RKHS with eigenvalues below 1e-9 of the kernel matrix are left out: rounding would dominate them.
+    """
+    grid = np.linspace(-9.0, 9.0, 121)[:, None]
+    values, vectors = np.linalg.eigh(np.asarray(KY.gram(grid)))
+    kept = values > 1e-9 * values.max()
+    coordinates = vectors[:, kept] / np.sqrt(values[kept])
+    gram = np.asarray(kernel.gram(AT)) + 0.05 * np.eye(3)
+    mean = RKHSFunction(kernel, AT, jnp.asarray(np.linalg.solve(gram, [0.5, -1.0, 2.0])), jnp.asarray(0.3))
+    process = GPPosterior(mean, jnp.asarray(np.linalg.inv(np.linalg.cholesky(gram)).T))
+    bayesian = embedding(kind)
+
+    first = coordinates.T @ (np.asarray(process.mean(grid)) - 0.3)
+    first_covariance = coordinates.T @ np.asarray(process.covariance(grid, grid)) @ coordinates
+    means, covariances, _ = posterior(bayesian, grid, QUERY)
+    second = np.asarray(means) @ coordinates
+    second_covariance = np.einsum("uk,aubv,vl->abkl", coordinates, np.asarray(covariances), coordinates, optimize=True)
+    expected = second @ first_covariance @ second.T + np.einsum("k,abkl,l->ab", first, second_covariance, first)
+    expected += np.einsum("kl,abkl->ab", first_covariance, second_covariance)
+
+    law = bayesian_quadrature(process, bayesian, QUERY)
+    # The last directions of the grid are worth 1e-6 of the result.
+    np.testing.assert_allclose(law.mean, 0.3 + second @ first, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(law.covariance, expected, rtol=1e-5, atol=1e-7)

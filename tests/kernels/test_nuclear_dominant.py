@@ -126,3 +126,12 @@ def test_mistakes_are_named():
         NuclearDominant(RBF(0.7), dist.LogNormal(0.0, 1.0)).chain(2, X1, X2)
     with pytest.raises(TypeError, match=r"kpp\.sample"):
         NuclearDominant(RBF(0.7), dist.LogNormal(0.0, 1.0)).squared_norm(2)
+
+
+def test_the_trace_integrates_the_diagonal_of_the_base():
+    kernel = NuclearDominant(RBF(0.7, 1.3), jnp.array([0.5, 2.0]))
+    u = np.stack(np.meshgrid(np.linspace(-4, 4, 401), np.linspace(-16, 16, 401)), axis=-1)
+    density = np.exp(-0.5 * ((u / [0.5, 2.0]) ** 2).sum(-1))
+    # The measure beyond eight widths is below 1e-14.
+    expected = 1.3 * np.trapezoid(np.trapezoid(density, dx=32 / 400, axis=0), dx=8 / 400)
+    np.testing.assert_allclose(kernel.trace(2), expected, rtol=1e-10)

@@ -21,6 +21,7 @@ from kpp.embeddings.identified.treatment_adjustment import (
 from kpp.embeddings.identified.treatment_sections import Intervention
 from kpp.embeddings.means.embedding import AbstractEmbedding, check_same_kernel
 from kpp.foundation.validation import finite_arrays
+from kpp.functionals import FunctionalLaw, GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF, AbstractKernel, NuclearDominant, check_non_negative, parameter
 from kpp.typing import Leaf, Numbers, Points, RngKey
@@ -178,11 +179,7 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         """Return the weights of the sections of r in the posterior mean, (n, p), for p values of the treatment."""
         if query is None:
             raise ValueError("`query` must hold values of the treatment, one row each, got None")
-        system = self._system()
-        sections = self.base_kernel.gram(self.points) @ linalg.cho_solve(
-            system.inputs, system.intervention.cross(query)
-        )
-        return linalg.cho_solve(system.outputs, sections)
+        return self._weights(self._system(), query)
 
     def expectation(self, values: RKHSFunction | Numbers, query: Points | None = None) -> Float[Array, "..."]:
         """Return the posterior mean of the expectation of a function, an `RKHSFunction` with the kernel k."""
@@ -200,6 +197,58 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         check_same_kernel(other.kernel, self.kernel, "other")
         # <r(y, .), r(y', .)> in the RKHS of k is the chain of order 2.
         return self.weights(query).T @ self.kernel.chain(2, self.points, other.points) @ other.weights(other_query)
+
+    def inner_product(self, process: GPPosterior, query: Points | None) -> FunctionalLaw:
+        r"""Return the inner products with an independent Gaussian process: expectations of an uncertain function.
+
+        With the mean m and the covariance C of the process as an operator on the RKHS of k, with :math:`\mu_q` and
+        :math:`w_q` the mean of the embedding and its weights, and with F and G of the class,
+
+        .. math::
+
+            E &= \langle m, \mu_q \rangle \\
+            \mathrm{Cov}_{q q'} &= \langle \mu_q, C \mu_{q'} \rangle
+            + s \bigl[\bigl(\langle m, r\, m \rangle + \mathrm{tr}(C r)\bigr) F_{q q'}
+            - \mathrm{tr}\bigl(R^{-1} B\bigr)\, G_{q q'}\bigr], \qquad
+            B_{ij} = \langle r(y_i, \cdot), (m \otimes m + C)\, r(y_j, \cdot) \rangle
+
+        The first term of the covariance is the uncertainty of the process, the others are those of the embedding and
+        of both together. Mean and covariance are exact. The products are not Gaussian, so intervals of the law, which
+        takes them as Gaussian, are approximate.
+
+        Args:
+            process: The posterior of the function, without draws. Its kernel is k or r.
+            query: The p queries.
+
+        Returns:
+            The law of p numbers.
+
+        Raises:
+            ValueError: If the process has draws or another kernel.
+
+        References:
+            Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, proposition 3, without its projection.
+        """
+        if process.batch_shape:
+            raise ValueError(f"`process` must have no draws, got draws of shape {process.batch_shape}; take `at_draw`")
+        function = process.mean
+        order = int(isinstance(function.kernel, NuclearDominant))
+        check_same_kernel(function.kernel, self.kernel if order else self.space, "process")
+        kernel, system = self.kernel, self._system()
+        weights, known = self._weights(system, query), system.explained_inputs(query)
+        across = kernel.chain(1 + order, self.points, function.points)
+        image, explained = across @ function.coefficients, across @ process.root
+        spread = kernel.chain(2 + order, self.points, self.points) - explained @ explained.T
+        within = kernel.chain(1 + 2 * order, function.points, function.points)
+        num_features = self.points.shape[1]
+        trace = kernel.squared_norm(num_features) if order else kernel.trace(num_features)
+        trace = trace - jnp.sum(process.root * (within @ process.root))
+        prior_scale = function.coefficients @ within @ function.coefficients + trace
+        known_scale = jnp.trace(linalg.cho_solve(system.outputs, jnp.outer(image, image) + spread))
+        prior = prior_scale * system.intervention.prior(query, query) - known_scale * (known.T @ known)
+        return FunctionalLaw(
+            weights.T @ image + function.intercept, weights.T @ spread @ weights + self.amplitude * prior
+        )
 
     def covariance(
         self, x: Points, query: Points | None, other_x: Points | None = None, other_query: Points | None = None
@@ -267,6 +316,10 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
     def _quadratic_form(self, inputs: Float[Array, "n n"], outputs: Float[Array, "n n"]) -> Float[Array, ""]:
         half = linalg.solve_lower(outputs, self.base_kernel.gram(self.points))
         return jnp.sum(linalg.solve_lower(inputs, half.T) ** 2)
+
+    def _weights(self, system: _System, query: Points | None) -> Float[Array, "n p"]:
+        sections = linalg.cho_solve(system.inputs, system.intervention.cross(query))
+        return linalg.cho_solve(system.outputs, self.base_kernel.gram(self.points) @ sections)
 
     def _system(self) -> _System:
         intervention = self.adjustment.intervention(self.treatment_kernel, self.treatment)

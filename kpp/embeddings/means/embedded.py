@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kpp.embeddings.means.bayesian import BayesianConditionalMeanEmbedding
 from kpp.embeddings.means.embedding import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import is_concrete
 from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
@@ -90,8 +91,9 @@ def bayesian_quadrature(
 
     m is the posterior mean, and :math:`\mu_q = \sum_i w_i(q) k(z_i, \cdot)` the embedding. With a `MeanEmbedding` of a
     sample it is classical Bayesian quadrature of a mean; with a conditional embedding it is the regression function
-    E[f(X) | y]. The covariance is the uncertainty about f. The embedding is taken as exact: the uncertainty about the
-    distribution is not included. It is ``posterior.of(Embedded(embedding, query))``.
+    E[f(X) | y]. The covariance is the uncertainty about f, and the law is ``posterior.of(Embedded(embedding, query))``.
+    The uncertainty about the distribution is included for a `BayesianConditionalMeanEmbedding` only, whose method
+    `inner_product` gives the law; any other embedding is taken as exact.
 
     Args:
         posterior: The posterior of f; it may have axes for draws of the hyperparameters.
@@ -103,10 +105,13 @@ def bayesian_quadrature(
 
     Raises:
         TypeError: If the embedding is a weighted sum of sections of a kernel that is not the kernel of its space.
-        ValueError: If the embedding must have the kernel of the posterior and does not.
+        ValueError: If the embedding must have the kernel of the posterior and does not, or the posterior has draws and
+            the embedding is Bayesian.
 
     References:
         O'Hagan, Bayes-Hermite quadrature, 1991, section 2; Rasmussen and Ghahramani, Bayesian Monte Carlo, 2003,
         equations (9) and (10).
     """
+    if isinstance(embedding, BayesianConditionalMeanEmbedding):
+        return embedding.inner_product(posterior, query)
     return posterior.of(Embedded(embedding, query))

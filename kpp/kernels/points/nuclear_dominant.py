@@ -134,6 +134,18 @@ class NuclearDominant(AbstractProductKernel):
         # tau^2 - 4 / l^4 without the difference, which would lose digits for wide measures.
         return self.scale * jnp.prod(2 * jnp.pi / jnp.sqrt(decay * (decay + 4 * rate)))
 
+    @without_priors
+    def trace(self, num_features: int) -> Float[Array, ""]:
+        r"""Return the trace of r as an operator on the RKHS of k.
+
+        .. math:: \int k(u, u)\, \nu(du) = \sigma^2 \prod_{j=1}^d \sqrt{2 \pi}\, \eta_j
+
+        Raises:
+            ValueError: If a parameter has a shape for another number of features.
+            TypeError: If the kernel holds priors.
+        """
+        return jnp.asarray(self.base.split_scale()[0]) * jnp.prod(jnp.sqrt(2 * jnp.pi / self._rates(num_features)[1]))
+
     def split_scale(self) -> tuple[Leaf, AbstractKernel]:
         variance, base = self.base.split_scale()
         return variance**2, NuclearDominant(base, self.width)
