@@ -93,8 +93,9 @@ class GPEC(AbstractPointsExplainer):
         num_neighbors: The number of neighbors in the graph for geodesic distances.
         max_landmarks: The largest number of boundary samples with their own geodesic distances; see
             `WeightedExponentialGeodesic.thin`.
-        num_inducing: With `feature_covariance`, the number of inducing points that stand for the background, for many
-            points and features; it needs noise. None for the exact process, of at most 8000 points times features.
+        num_inducing: The number of inducing points that stand for the background, if there are many points; it needs
+            noise. None for the exact process: with `feature_covariance` at most 8000 points times features, else some
+            10,000 points.
 
     References:
         Hill, Masoomi, Torop, Ghimire and Dy, Boundary-aware uncertainty for feature attribution explainers, 2024.
@@ -149,8 +150,6 @@ class GPEC(AbstractPointsExplainer):
         count(self.max_landmarks, "max_landmarks")
         if self.num_inducing is not None:
             count(self.num_inducing, "num_inducing")
-            if self.feature_covariance is None:
-                raise ValueError("`num_inducing` is for features that vary together: give `feature_covariance`, too")
 
     @classmethod
     def published(cls, base_explainer: str | AbstractExplainer, background: ArrayLike, **options: Any) -> GPEC:
@@ -323,7 +322,7 @@ class NaiveGP(AbstractPointsExplainer):
 
     Args:
         base_explainer, background, explainer_options, output: As for `GPEC`.
-        lengthscale, variance, standardize, noise, num_repeats, min_noise_variance: As for `GPEC`.
+        lengthscale, variance, standardize, noise, num_repeats, min_noise_variance, num_inducing: As for `GPEC`.
         selection: As for `GPEC`; "evidence" by default.
 
     References:
@@ -342,6 +341,7 @@ class NaiveGP(AbstractPointsExplainer):
     noise: Any = eqx.field(static=True, default="explainer")
     num_repeats: int = eqx.field(static=True, default=5)
     min_noise_variance: float = eqx.field(static=True, default=0.0)
+    num_inducing: int | None = eqx.field(static=True, default=None)
 
     requires: ClassVar = "callable"
     additive: ClassVar = False

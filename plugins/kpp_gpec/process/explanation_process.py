@@ -22,6 +22,9 @@ from kpp.kernels import AbstractKernel
 from kpp.runtime.batching import filled_chunks
 from kpp.typing import AnyArray
 
+#: The largest number of entries of the factors of all features, 8 GB.
+MAX_ENTRIES = 1e9
+
 # The number of points that are predicted at a time.
 _BLOCK = 256
 _WHAT = "the kernel matrix of the explained points plus their noise"
@@ -46,7 +49,6 @@ class AbstractExplanationProcess(eqx.Module):
         noise: The variances U, (N, D); zero if the explainer is exact.
         variance: The prior variances :math:`s_d^2`, (D,).
         correlations: The correlations R of the features, (D, D); None for independent features.
-        noiseless_factor: The Cholesky factor of K, (N, N).
     """
 
     #: The number of inducing points; None without them.
@@ -58,16 +60,10 @@ class AbstractExplanationProcess(eqx.Module):
     noise: Float[Array, "N D"]
     variance: Float[Array, " D"]
     correlations: Float[Array, "D D"] | None
-    noiseless_factor: Float[Array, "N N"]
 
     @abstractmethod
     def predict(self, x: ArrayLike) -> ProcessLaw:
         """Predict the explanations of p points (p, d): the law, of NumPy arrays."""
-
-    def noiseless_variance(self, cross: Float[Array, "p N"], prior: Float[Array, " p"]) -> Float[Array, "p D"]:
-        """Return the variances at p points if all explanations were without noise, at least 0."""
-        unit = prior - jnp.sum(linalg.solve_lower(self.noiseless_factor, cross.T) ** 2, axis=0)
-        return jnp.maximum(unit, 0.0)[:, None] * self.variance[None, :]
 
 
 class ExplanationProcess(AbstractExplanationProcess):
@@ -79,7 +75,8 @@ class ExplanationProcess(AbstractExplanationProcess):
         E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
 
     Args:
-        kernel, points, values, noise, variance, correlations, noiseless_factor: As for `AbstractExplanationProcess`.
+        kernel, points, values, noise, variance, correlations: As for `AbstractExplanationProcess`.
+        noiseless_factor: The Cholesky factor of K, (N, N).
         factors: Cholesky factors of :math:`K + \mathrm{diag}(U_{:d}) / s_d^2`, (D, N, N), or (1, N, N) if all features
             have the same factor.
         coefficients: The solutions with E, (N, D).
@@ -89,6 +86,7 @@ class ExplanationProcess(AbstractExplanationProcess):
         (2) with :math:`\sigma_d^2 I` read as a diagonal matrix.
     """
 
+    noiseless_factor: Float[Array, "N N"]
     factors: Float[Array, "F N N"]
     coefficients: Float[Array, "N D"]
 
@@ -103,6 +101,11 @@ class ExplanationProcess(AbstractExplanationProcess):
         relative = noise / variance[None, :]
         if np.ptp(relative, axis=1).max() == 0.0:  # one matrix for all features
             relative = relative[:, :1]
+        if relative.size * len(relative) > MAX_ENTRIES:
+            raise ValueError(
+                f"{len(relative)} explained points take {relative.shape[1]} matrices of the square of this number of "
+                f"entries, at most {MAX_ENTRIES:g} together; give `num_inducing`"
+            )
         # Without noise the matrix is K itself, so that all factors come from one program.
         relative = np.concatenate([relative, np.zeros_like(relative[:, :1])], axis=1)
         points, values, noise, variance = (jnp.asarray(array, dtype) for array in (points, values, noise, variance))

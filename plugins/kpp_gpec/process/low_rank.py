@@ -1,11 +1,14 @@
-r"""Processes of explanations with correlated features in low rank: inducing points in place of all explained points.
+r"""Processes of explanations in low rank: inducing points in place of all explained points.
 
-With features :math:`k(x, x') \approx \phi(x)^\top \phi(x')` of m inducing points and the root :math:`B = L L^\top`,
-one system of D m equations replaces that of D N. It is a sum of D Kronecker products, so that no matrix with D N rows
-is formed.
+Kernel features of m inducing points, :math:`k(x, x') \approx \phi(x)^\top \phi(x')`, replace the N points, so that time
+and memory are linear in N. Independent features take D systems of m equations. Correlated features, with the root
+:math:`B = L L^\top`, take one system of D m equations, a sum of D Kronecker products. The variance that the inducing
+points do not explain is that of FITC: remainders at explained points are independent.
 """
 
 from __future__ import annotations
+
+from abc import abstractmethod
 
 import equinox as eqx
 import jax
@@ -26,39 +29,33 @@ from kpp_gpec.process.explanation_process import (
     in_blocks_of_points,
 )
 
-# The number of points that are predicted at a time.
-_BLOCK = 32
+# The number of points that are predicted at a time, with correlated features and with independent ones.
+_BLOCK, _BLOCK_OF_EACH = 32, 256
+_WHAT = "the precision of the weights of the inducing points"
 
 
-class LowRankMultitaskProcess(AbstractExplanationProcess):
-    r"""The explanations of D features as one Gaussian process, given those of N points, through m inducing points.
+class AbstractLowRankProcess(AbstractExplanationProcess):
+    r"""The explanations of D features given those of N points, through m inducing points.
 
     .. math::
 
         f_d(x) = \sum_e L_{de}\, \phi(x)^\top w_e + r_d(x), \quad w \sim N(0, I), \qquad
         r_d(x) \sim N\bigl(0, B_{dd}\, (k(x, x) - |\phi(x)|^2)\bigr)
 
-    The remainders r at explained points are independent (FITC), so that variances are not too small between inducing
-    points; at a new point their covariance is that of the prior. With all explained points as inducing points the
-    process equals `MultitaskProcess`.
+    At a new point the covariance of the remainders r is that of the prior. The noiseless variance is the variance given
+    the exact explanations of the inducing points, at least that given those of all points.
 
     Args:
-        kernel, points, values, noise, variance, correlations, noiseless_factor: As for `AbstractExplanationProcess`.
+        kernel, points, values, noise, variance, correlations: As for `AbstractExplanationProcess`.
         features: Nyström's approximation of the kernel k with the inducing points.
         root: L, (D, D).
-        factor: The Cholesky factor of :math:`I + (L \otimes \Phi)^\top \Lambda^{-1} (L \otimes \Phi)`, (D m, D m), with
-            features as the outer index and the variances :math:`\Lambda` of noise and remainders.
-        coefficients: The means of the weights w, (D, m).
 
     References:
-        Snelson and Ghahramani, Sparse Gaussian processes using pseudo-inputs, 2006, equations (9) to (14); Bonilla,
-        Chai and Williams, Multi-task Gaussian process prediction, 2008, for the prior.
+        Snelson and Ghahramani, Sparse Gaussian processes using pseudo-inputs, 2006, equations (9) to (14).
     """
 
     features: Nystrom
     root: Float[Array, "D D"]
-    factor: Float[Array, "Dm Dm"]
-    coefficients: Float[Array, "D m"]
 
     @property
     def num_inducing(self) -> int:
@@ -73,11 +70,11 @@ class LowRankMultitaskProcess(AbstractExplanationProcess):
         values: ArrayLike,
         noise: ArrayLike,
         variance: ArrayLike,
-        correlations: ArrayLike,
+        correlations: ArrayLike | None,
         num_inducing: int,
-    ) -> LowRankMultitaskProcess:
+    ) -> AbstractLowRankProcess:
         """Condition the process on explanations, with inducing points by herding; see `kpp_gpec.condition`."""
-        warn_if_float32("LowRankMultitaskProcess")
+        warn_if_float32(cls.__name__)
         if np.asarray(noise, float).min() <= 0:
             raise ValueError(
                 "`num_inducing` needs noise of positive variance in every explanation, got 0; give `noise` or "
@@ -85,23 +82,98 @@ class LowRankMultitaskProcess(AbstractExplanationProcess):
             )
         arrays = (jnp.asarray(array, jnp.result_type(float)) for array in (points, values, noise, variance))
         points, values, noise, variance = arrays
-        chosen = landmarks(points, num_inducing, kernel=kernel).points
-        features, correlations = Nystrom(kernel, chosen), jnp.asarray(correlations, points.dtype)
-        prior = feature_covariance(variance, correlations)
-        root = linalg.cholesky(prior)
-        linalg.check_factor(root, prior, what="the prior covariance of the features")
-        gram, matrix, factor, noiseless, coefficients = _condition(features, points, values, noise, root)
-        linalg.check_factor(factor, matrix, what="the precision of the weights of the inducing points")
-        linalg.check_factor(noiseless, gram, what="the kernel matrix of the explained points")
-        data = points, values, noise, variance, correlations, noiseless
-        return cls(kernel, *data, features, root, factor, coefficients)
+        features = Nystrom(kernel, landmarks(points, num_inducing, kernel=kernel, rng_key=jax.random.key(0)).points)
+        if correlations is None:
+            root = jnp.diag(jnp.sqrt(variance))
+        else:
+            correlations = jnp.asarray(correlations, points.dtype)
+            prior = feature_covariance(variance, correlations)
+            root = linalg.cholesky(prior)
+            linalg.check_factor(root, prior, what="the prior covariance of the features")
+        solved = cls._solve(features, points, values, noise, root)
+        return cls(kernel, points, values, noise, variance, correlations, features, root, *solved)
+
+    @classmethod
+    @abstractmethod
+    def _solve(cls, features: Nystrom, points: Array, values: Array, noise: Array, root: Array) -> tuple[Array, Array]:
+        """Return the last two fields, factors and means of the weights."""
+
+    def _map(self, x: Array) -> tuple[Float[Array, "p m"], Float[Array, " p"]]:
+        """Return the kernel features of points, and the share of the prior variance that they leave out."""
+        phi = self.features.feature_map(x)
+        return phi, jnp.maximum(self.kernel.diagonal(x) - jnp.sum(phi**2, axis=1), 0.0)
+
+
+class LowRankProcess(AbstractLowRankProcess):
+    r"""Independent features: D systems of m equations.
+
+    Args:
+        kernel, points, values, noise, variance, correlations, features, root: As for `AbstractLowRankProcess`.
+        factors: The Cholesky factors of :math:`A_d = I + s_d^2 \Phi^\top \Lambda_d^{-1} \Phi`, (D, m, m), with the
+            variances :math:`\Lambda_d` of noise and remainders.
+        coefficients: The means of the weights w, (D, m).
+    """
+
+    factors: Float[Array, "D m m"]
+    coefficients: Float[Array, "D m"]
+
+    @classmethod
+    def _solve(cls, features: Nystrom, points: Array, values: Array, noise: Array, root: Array) -> tuple[Array, Array]:
+        scales = jnp.diagonal(root)[:, None, None]
+        columns = values.T[..., None], noise.T[..., None], scales
+
+        def of_feature(column: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+            return _condition(features, points, *column)
+
+        matrices, factors, coefficients = jax.lax.map(of_feature, columns)
+        for matrix, factor in zip(matrices, factors, strict=True):
+            linalg.check_factor(factor, matrix, what=_WHAT)
+        return factors, coefficients[:, 0]
+
+    def predict(self, x: ArrayLike) -> ProcessLaw:
+        r"""Predict the explanations of points.
+
+        .. math:: V_d = s_d^2\, \bigl(k_{**} - |\phi_*|^2 + \phi_*^\top A_d^{-1} \phi_*\bigr)
+
+        Args:
+            x: p points, (p, d).
+
+        Returns:
+            The law, of NumPy arrays (p, D).
+        """
+        return in_blocks_of_points(lambda rows: _predict_each(self, rows), x, _BLOCK_OF_EACH)
+
+
+class LowRankMultitaskProcess(AbstractLowRankProcess):
+    r"""Features that vary together: one system of D m equations.
+
+    With all explained points as inducing points the process equals `MultitaskProcess`.
+
+    Args:
+        kernel, points, values, noise, variance, correlations, features, root: As for `AbstractLowRankProcess`.
+        factor: The Cholesky factor of :math:`I + (L \otimes \Phi)^\top \Lambda^{-1} (L \otimes \Phi)`, (D m, D m), with
+            features as the outer index and the variances :math:`\Lambda` of noise and remainders.
+        coefficients: The means of the weights w, (D, m).
+
+    References:
+        Bonilla, Chai and Williams, Multi-task Gaussian process prediction, 2008, for the prior.
+    """
+
+    factor: Float[Array, "Dm Dm"]
+    coefficients: Float[Array, "D m"]
+
+    @classmethod
+    def _solve(cls, features: Nystrom, points: Array, values: Array, noise: Array, root: Array) -> tuple[Array, Array]:
+        matrix, factor, coefficients = _condition(features, points, values, noise, root)
+        linalg.check_factor(factor, matrix, what=_WHAT)
+        return factor, coefficients
 
     def predict(self, x: ArrayLike) -> ProcessLaw:
         r"""Predict the explanations of points, with the covariance of the features.
 
         .. math:: \Sigma = (k_{**} - |\phi_*|^2)\, B + (L \otimes \phi_*)^\top A^{-1} (L \otimes \phi_*)
 
-        with the matrix A that `factor` factorizes. The noiseless variance is that of all explained points.
+        with the matrix A that `factor` factorizes.
 
         Args:
             x: p points, (p, d).
@@ -125,9 +197,9 @@ def _precisions(features: Nystrom, phi: Array, points: Array, noise: Array, root
 @eqx.filter_jit
 def _condition(
     features: Nystrom, points: Array, values: Array, noise: Array, root: Array
-) -> tuple[Array, Array, Array, Array, Array]:
-    """Return K, the precision of the weights, the factors of both, and the means of the weights."""
-    phi, gram = features.feature_map(points), features.kernel.gram(points)
+) -> tuple[Array, Array, Array]:
+    """Return the precision of the weights, its factor, and the means of the weights."""
+    phi = features.feature_map(points)
     precisions = _precisions(features, phi, points, noise, root)
     size = root.shape[0] * phi.shape[1]
 
@@ -139,24 +211,31 @@ def _condition(
     factor = linalg.cholesky(matrix)
     target = (root.T @ (precisions * values).T @ phi).ravel()
     coefficients = linalg.cho_solve(factor, target).reshape(root.shape[0], -1)
-    return gram, matrix, factor, linalg.cholesky(gram), coefficients
+    return matrix, factor, coefficients
+
+
+@eqx.filter_jit
+def _predict_each(process: LowRankProcess, x: AnyArray) -> ProcessLaw:
+    phi, rest = process._map(jnp.asarray(x))
+    known = jax.lax.map(lambda factor: jnp.sum(linalg.solve_lower(factor, phi.T) ** 2, axis=0), process.factors)
+    scale, noiseless = process.variance[None, :], rest[:, None] * process.variance[None, :]
+    return ProcessLaw((phi @ process.coefficients.T) * jnp.sqrt(scale), noiseless + known.T * scale, noiseless)
 
 
 @eqx.filter_jit
 def _predict(process: LowRankMultitaskProcess, x: AnyArray) -> ProcessLaw:
-    x = jnp.asarray(x)
-    root, phi, prior = process.root, process.features.feature_map(x), process.kernel.diagonal(x)
+    phi, rest = process._map(jnp.asarray(x))
+    root = process.root
     covariance = root @ root.T
 
     def remaining(row: Array) -> Array:
         whitened = linalg.solve_lower(process.factor, jnp.kron(root.T, row[:, None]))
         return whitened.T @ whitened
 
-    rest = jnp.maximum(prior - jnp.sum(phi**2, axis=1), 0.0)
     left = rest[:, None, None] * covariance[None] + jax.lax.map(remaining, phi)
-    variance = jnp.diagonal(left, axis1=1, axis2=2)
-    noiseless = jnp.minimum(process.noiseless_variance(process.kernel(x, process.points), prior), variance)
-    return ProcessLaw((phi @ process.coefficients.T) @ root.T, variance, noiseless, left)
+    noiseless = rest[:, None] * jnp.diagonal(covariance)[None, :]
+    mean = (phi @ process.coefficients.T) @ root.T
+    return ProcessLaw(mean, jnp.diagonal(left, axis1=1, axis2=2), noiseless, left)
 
 
 @eqx.filter_jit

@@ -20,7 +20,7 @@ from kpp_gpec.process.explanation_process import (
     feature_covariance,
     in_blocks_of_points,
 )
-from kpp_gpec.process.low_rank import LowRankMultitaskProcess
+from kpp_gpec.process.low_rank import LowRankMultitaskProcess, LowRankProcess
 
 #: The largest size of the factor, which has the square of this number of entries.
 MAX_SIZE = 8000
@@ -42,7 +42,8 @@ class MultitaskProcess(AbstractExplanationProcess):
     with :math:`B_{de} = s_d s_e R_{de}`.
 
     Args:
-        kernel, points, values, noise, variance, correlations, noiseless_factor: As for `AbstractExplanationProcess`.
+        kernel, points, values, noise, variance, correlations: As for `AbstractExplanationProcess`.
+        noiseless_factor: The Cholesky factor of K, (N, N).
         factor: The Cholesky factor of :math:`B \otimes K + \mathrm{diag}(U)`, (D N, D N), with features as the outer
             index.
         coefficients: The solution with E, (D, N).
@@ -52,6 +53,7 @@ class MultitaskProcess(AbstractExplanationProcess):
     """
 
     correlations: Float[Array, "D D"]
+    noiseless_factor: Float[Array, "N N"]
     factor: Float[Array, "DN DN"]
     coefficients: Float[Array, "D N"]
 
@@ -102,18 +104,20 @@ def condition(
         noise: (N, D), at least 0.
         variance: (D,), positive.
         correlations: (D, D), or None for independent features.
-        num_inducing: The number of inducing points of correlated features, or None for the exact process. There are at
-            most as many as points.
+        num_inducing: The number of inducing points, or None for the exact process. There are at most as many as points.
 
     Raises:
         ValueError: If correlations are given and the points, or inducing points, times the features are more than
-            `MAX_SIZE`, or if there are inducing points and a noise variance is 0.
+            `MAX_SIZE`, if independent features take more than `MAX_ENTRIES` numbers, or if there are inducing points
+            and a noise variance is 0.
         FactorizationError: If a matrix cannot be factorized even with the largest jitter of `kpp.linalg`.
     """
-    if correlations is None:
-        return ExplanationProcess.condition(kernel, points, values, noise, variance)
     num_points, num_features = np.shape(values)
     used = num_points if num_inducing is None else min(num_inducing, num_points)
+    if correlations is None:
+        if num_inducing is not None:
+            return LowRankProcess.condition(kernel, points, values, noise, variance, None, used)
+        return ExplanationProcess.condition(kernel, points, values, noise, variance)
     if used * num_features > MAX_SIZE:
         raise ValueError(
             f"features that vary together take a matrix of (points * features)^2 entries, at most {MAX_SIZE}^2, got "
@@ -171,5 +175,6 @@ def _predict(process: MultitaskProcess, x: AnyArray) -> ProcessLaw:
 
     left = prior[:, None, None] * covariance[None] - jax.vmap(explained)(cross)
     variance = jnp.maximum(jnp.diagonal(left, axis1=1, axis2=2), 0.0)
-    noiseless = jnp.minimum(process.noiseless_variance(cross, prior), variance)
+    unit = prior - jnp.sum(linalg.solve_lower(process.noiseless_factor, cross.T) ** 2, axis=0)
+    noiseless = jnp.clip(unit[:, None] * process.variance[None, :], 0.0, variance)
     return ProcessLaw(mean, variance, noiseless, left)

@@ -104,6 +104,32 @@ def test_with_few_inducing_points_the_law_is_that_of_the_dense_fitc_prior(data):
     assert float(process.log_evidence()) == pytest.approx(evidence - 18 * np.log(2 * np.pi), rel=1e-9)
 
 
+def test_independent_features_have_the_law_of_the_dense_fitc_prior_of_each(data):
+    x, values, noise, new = data
+    process = condition(RBF(1.0), x, values, noise, VARIANCE, num_inducing=5)
+    z = np.asarray(process.features.landmarks)
+    projected = lambda a, b: gram(a, z) @ np.linalg.solve(gram(z, z), gram(z, b))  # noqa: E731
+    left, law = 1 - np.diagonal(projected(x, x)), process.predict(new)
+    for feature, size in enumerate(VARIANCE):
+        matrix = size * projected(x, x) + np.diag(noise[:, feature] + size * left)
+        cross = size * projected(new, x)
+        np.testing.assert_allclose(law.mean[:, feature], cross @ np.linalg.solve(matrix, values[:, feature]), rtol=1e-7)
+        explained = np.einsum("pn,pn->p", cross, np.linalg.solve(matrix, cross.T).T)
+        np.testing.assert_allclose(law.variance[:, feature], size - explained, rtol=1e-7)
+        unexplained = size * (1 - np.diagonal(projected(new, new)))
+        np.testing.assert_allclose(law.noiseless_variance[:, feature], unexplained, rtol=1e-6)
+    assert law.covariance is None
+
+
+@pytest.mark.slow
+def test_independent_features_with_all_points_are_the_exact_processes(data):
+    x, values, noise, new = data
+    exact = condition(RBF(1.0), x, values, noise, VARIANCE).predict(new)
+    found = condition(RBF(1.0), x, values, noise, VARIANCE, num_inducing=50).predict(new)
+    for name in ("mean", "variance", "noiseless_variance"):
+        np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.nightly
 def test_more_than_the_exact_process_can_hold():
     """A smooth function of one feature: 20 inducing points of 1500 leave errors below the noise's effect."""
@@ -192,10 +218,11 @@ def test_correlations_of_the_background_are_used(background):
 
 
 @pytest.mark.nightly
-def test_inducing_points_are_kept_in_files_and_with_further_explanations(background, tmp_path):
-    fitted, x = fit(background, "estimated", num_inducing=20), background[:3] + 0.3
+@pytest.mark.parametrize("covariance", ["estimated", None])
+def test_inducing_points_are_kept_in_files_and_with_further_explanations(background, tmp_path, covariance):
+    fitted, x = fit(background, covariance, num_inducing=20), background[:3] + 0.3
     found = fitted.explain(x)
-    exact = fit(background, "estimated").explain(x)
+    exact = fit(background, covariance).explain(x)
     np.testing.assert_allclose(found.values, exact.values, rtol=1e-6)
     fitted.save(tmp_path / "f.nc")
     assert FittedGPEC.load(tmp_path / "f.nc", model).explain(x).dataset.identical(found.dataset)
@@ -224,7 +251,7 @@ def test_too_many_are_refused():
         condition(RBF(1.0), np.zeros((size, 1)), np.zeros((size, 2)), np.ones((size, 2)), np.ones(2), np.eye(2))
     with pytest.raises(ValueError, match="`num_inducing` needs noise of positive variance"):
         condition(RBF(1.0), np.eye(3), np.ones((3, 2)), np.zeros((3, 2)), np.ones(2), np.eye(2), num_inducing=2)
-    with pytest.raises(ValueError, match="`num_inducing` is for features that vary together"):
-        GPEC("lime", np.zeros((3, 2)), num_inducing=2)
+    with pytest.raises(ValueError, match="give `num_inducing`"):
+        condition(RBF(1.0), np.zeros((40_000, 1)), *np.ones((2, 40_000, 1)), np.ones(1))
     with pytest.raises(ValueError, match="not both"):
         GPEC("lime", np.zeros((3, 2)), variance=1.0, feature_covariance=np.eye(2))
