@@ -29,6 +29,7 @@ class Law:
             has r numbers of its own.
         left_out: The share of the prior variance that the covariance lacks because the process was projected onto
             finitely many features; None if it was not.
+        outputs: A root of the covariance between P outputs, which multiplies that of the values; None for one output.
 
     Attributes:
         affordable_products: The largest number of products of kernel factors that explainers spend on a covariance
@@ -41,6 +42,7 @@ class Law:
     num_references: int
     is_joint: bool
     left_out: float | None = None
+    outputs: Float[np.ndarray, "P P"] | None = None
 
     @classmethod
     def of_covariance(cls, covariance: Float[np.ndarray, "..."], num_references: int) -> Law:
@@ -54,12 +56,21 @@ class Law:
 
     @property
     def covariance(self) -> Float[np.ndarray, "..."]:
-        """The covariance of the values of each point, (p, g, g), or of all points together, (p, p, g, g)."""
+        """The covariance of the values of each point, (p, g, g), or of all together, (p, p, g, g), without outputs."""
         pattern = "pgr,qhr->pqgh" if self.is_joint else "pgr,phr->pgh"
         return np.einsum(pattern, self.root, self.root, optimize=True)
 
-    def deviations(self, num: int, generator: np.random.Generator) -> Float[np.ndarray, "num p g"]:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one draw of the values, (p, g[, P])."""
+        return self.root.shape[:2] + (() if self.outputs is None else self.outputs.shape[:1])
+
+    def deviations(self, num: int, generator: np.random.Generator) -> Float[np.ndarray, "num p g *P"]:
         """Draw the deviations of the values from their means, `num` times."""
+        if self.outputs is not None:
+            single, num_outputs = dataclasses.replace(self, outputs=None), len(self.outputs)
+            drawn = single.deviations(num * num_outputs, generator).reshape(num, num_outputs, *single.shape)
+            return np.moveaxis(drawn, 1, -1) @ self.outputs.T
         num_points, num_players, rank = self.root.shape
         size = (rank,) if self.is_joint else (num_points, rank)
         noise = generator.standard_normal((num, *size)).astype(self.root.dtype)
@@ -114,13 +125,13 @@ class LawOfDraws:
             name: None if array is None else np.broadcast_to(array, (*shape, *np.shape(array)[len(draws) :]))
             for name, array in arrays.items()
         }
-        deviations = self._deviations(math.prod(shape), rng_key).reshape(*shape, *self.laws[0].root.shape[:2])
-        values, predictions = spread["values"] + deviations, spread["predictions"] + deviations.sum(axis=-1)
+        deviations = self._deviations(math.prod(shape), rng_key).reshape(*shape, *self.laws[0].shape)
+        values, predictions = spread["values"] + deviations, spread["predictions"] + deviations.sum(axis=3)
         return spread | {"values": values, "predictions": predictions}
 
-    def _deviations(self, num: int, rng_key: RngKey) -> Float[np.ndarray, "num p g"]:
+    def _deviations(self, num: int, rng_key: RngKey) -> Float[np.ndarray, "num p g *P"]:
         generator, of_draw = numpy_generator(rng_key), np.broadcast_to(self.of_draw, num)
-        deviations = np.empty((num, *self.laws[0].root.shape[:2]), self.laws[0].root.dtype)
+        deviations = np.empty((num, *self.laws[0].shape), self.laws[0].root.dtype)
         for position, law in enumerate(self.laws):
             own = of_draw == position
             deviations[own] = law.deviations(int(own.sum()), generator)

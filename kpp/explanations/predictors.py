@@ -122,14 +122,17 @@ def fit_of(predictor: object) -> _Fitted | None:
     return held if is_fit(held) else None
 
 
-def has_function_law(predictor: object) -> bool:
+def has_function_law(predictor: object, *, outputs: bool = False) -> bool:
     """Return whether a predictor is a Gaussian process, whose function is uncertain under known hyperparameters, too.
 
     Args:
         predictor: A `kpp.GPPosterior`; or a `kpp.Fit` whose model defines `posterior_draw`, or another object with
             `function_posterior`.
+        outputs: Whether the function may have several outputs.
     """
     if isinstance(predictor, GPPosterior):
+        return outputs or predictor.output_covariance is None
+    if outputs and getattr(getattr(predictor, "model", None), "has_posterior_of_outputs", False):
         return True
     return hasattr(predictor, "function_posterior") and getattr(predictor, "has_function_posterior", True)
 
@@ -148,7 +151,7 @@ def describe_uncertainty(predictor: object, *, has_law: bool, num_draws: int = 1
     Returns:
         The attribute; nothing if the predictor is not a Gaussian process.
     """
-    if not has_function_law(predictor):
+    if not has_function_law(predictor, outputs=True):
         return {}
     fixed = isinstance(predictor, GPPosterior) and math.prod(predictor.batch_shape) == 1
     fixed = fixed or bool(getattr(predictor, "fixed_sites", ()))

@@ -62,7 +62,7 @@ def representatives(predictor: Any, function: RKHSFunction) -> Representatives |
     Returns:
         The draws and their posteriors; None if the predictor is not a Gaussian process.
     """
-    if not has_function_law(predictor):
+    if not has_function_law(predictor, outputs=True):
         return None
     size = math.prod(function.batch_shape)
     chosen, nearest = _spread(function, size)

@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kpp.foundation.arguments import guard_exports
-from kpp.foundation.validation import is_concrete
+from kpp.foundation.validation import as_finite_array, is_concrete
 from kpp.functionals.law import FunctionalLaw
 from kpp.functions import RKHSFunction
-from kpp.typing import Points
+from kpp.typing import Numbers, Points
 
 if TYPE_CHECKING:
     from kpp.functionals.functional import AbstractFunctional
@@ -35,15 +35,19 @@ class GPPosterior(eqx.Module):
     is :math:`R R^\top \preceq K_{XX}^{+}`. For a regression with noise variance :math:`\sigma^2`, :math:`R R^\top =
     (K_{XX} + \sigma^2 I)^{-1}`.
 
+    A function may have several outputs, such as the classes of a classifier. Then :math:`\mathrm{Cov}(f_p(x), f_q(x'))`
+    is the covariance above times :math:`B_{pq}`.
+
     The roots of all draws take ``draws * n * r`` numbers, 3 GB for 2000 draws and n = 442: if that is too much, use
     fewer draws, or the posterior at the mean of the hyperparameters.
 
     Args:
-        mean: The posterior mean, a function with one output; possibly with draws.
+        mean: The posterior mean; possibly with draws, and with an axis of P outputs.
         root: R, of shape (*batch_shape, n, r), with a row for each of the mean's points.
+        output_covariance: B, of shape (*batch_shape, P, P); None if the mean has no axis of outputs.
 
     Raises:
-        ValueError: If the mean has several outputs or the root does not fit it.
+        ValueError: If the root or the covariance of the outputs does not fit the mean.
 
     References:
         Rasmussen and Williams (2006), equations 2.24 and 3.24.
@@ -51,10 +55,15 @@ class GPPosterior(eqx.Module):
 
     mean: RKHSFunction
     root: Float[Array, "*batch n r"] = eqx.field(converter=jnp.asarray)
+    output_covariance: Float[Array, "*batch P P"] | None = None
 
     def __check_init__(self) -> None:
-        if self.mean.output_shape:
-            raise ValueError(f"`mean` must have one output, got outputs of shape {self.mean.output_shape}")
+        outputs, given = 2 * self.mean.output_shape, self.output_covariance
+        if (None if given is None else given.shape) != ((*self.batch_shape, *outputs) if outputs else None):
+            raise ValueError(
+                f"`output_covariance` must have shape (*batch_shape, P, P) for P outputs of `mean`, {outputs[:1]}, and "
+                f"be None for a function without an axis of outputs, got {None if given is None else given.shape}"
+            )
         expected = (*self.batch_shape, self.mean.num_points)
         if self.root.ndim != len(expected) + 1 or self.root.shape[:-1] != expected:
             raise ValueError(
@@ -76,7 +85,8 @@ class GPPosterior(eqx.Module):
             functional: The functional L, of q numbers.
 
         Returns:
-            Means (*batch_shape, q) and covariances (*batch_shape, q, q).
+            Means (*batch_shape, q) and covariances (*batch_shape, q, q). With P outputs they are q P numbers, the
+            outputs of the first number first.
 
         Raises:
             ValueError: If the numbers are not defined for the functions of the kernel.
@@ -85,6 +95,37 @@ class GPPosterior(eqx.Module):
         # Where the functional holds the points of the posterior, XLA computes equal parts of the law once.
         equal = jax.tree.map(lambda leaf: _is_equal(leaf, self.mean.points), functional)
         return _law(self, eqx.filter(functional, equal, inverse=True), equal)
+
+    def combine(self, weights: Numbers) -> GPPosterior:
+        r"""Return the posterior of a linear combination of the outputs, such as one output, or a contrast of two.
+
+        .. math:: w^\top f \mid D \sim GP\bigl(w^\top \mu,\; w^\top B w\, (k(x, x') - k(x, X) R R^\top k(X, x'))\bigr)
+
+        Args:
+            weights: w, (P,).
+
+        Raises:
+            ValueError: If the function has no axis of outputs, the number of weights is not that of the outputs, or the
+                combination has no variance.
+        """
+        w = jnp.asarray(as_finite_array(weights, "weights"), self.root.dtype)
+        if self.output_covariance is None or w.shape != self.mean.output_shape:
+            raise ValueError(f"`weights` must be one number per output, {self.mean.output_shape}, got shape {w.shape}")
+        size = jnp.einsum("p,...pq,q->...", w, self.output_covariance, w)
+        if is_concrete(size) and not np.all(np.asarray(size) > 0):
+            raise ValueError(f"`weights` must give a combination of positive variance, got {w}")
+        mean, coefficients = self.mean, self.mean.coefficients @ w / size[..., None]
+        function = RKHSFunction(mean.kernel * size, mean.points, coefficients, mean.intercept @ w, self.batch_shape)
+        return GPPosterior(function, self.root / jnp.sqrt(size)[..., None, None])
+
+    @property
+    def shared(self) -> GPPosterior:
+        """The posterior without an axis of outputs: of a function with the mean of the first one, and 1 for B."""
+        if self.output_covariance is None:
+            return self
+        mean = self.mean
+        first = mean.coefficients[..., 0], mean.intercept[..., 0]
+        return GPPosterior(RKHSFunction(mean.kernel, mean.points, *first, self.batch_shape), self.root)
 
     @property
     def whitened(self) -> RKHSFunction:
@@ -100,12 +141,12 @@ class GPPosterior(eqx.Module):
             x2: p2 points.
 
         Returns:
-            The covariances, (*batch_shape, p1, p2).
+            The covariances, (*batch_shape, p1, p2[, P, P]).
         """
 
         def of_one_draw(draw: GPPosterior) -> Array:
             reduction = jnp.matmul(draw.whitened(x1), draw.whitened(x2).T, precision="highest")
-            return draw.mean.kernel(x1, x2) - reduction
+            return draw._of_outputs(draw.mean.kernel(x1, x2) - reduction, draw.output_covariance)
 
         return self.map_draws(of_one_draw)
 
@@ -116,18 +157,22 @@ class GPPosterior(eqx.Module):
             x: The points, an array (p, d) or another batch that the kernel accepts.
 
         Returns:
-            The variances, (*batch_shape, p).
+            The variances, (*batch_shape, p[, P]).
         """
 
         def of_one_draw(draw: GPPosterior) -> Array:
             variance = draw.mean.kernel.diagonal(x) - jnp.sum(draw.whitened(x) ** 2, axis=-1)
-            return jnp.maximum(variance, 0.0)  # a difference of nearly equal numbers where there are data
+            between = draw.output_covariance
+            # The variance is a difference of nearly equal numbers where there are data.
+            return draw._of_outputs(jnp.maximum(variance, 0.0), None if between is None else jnp.diagonal(between))
 
         return self.map_draws(of_one_draw)
 
     def at_draw(self, position: tuple[int, ...]) -> GPPosterior:
         """Return the posterior of one draw."""
-        return GPPosterior(self.mean.at_draw(position), jnp.asarray(np.asarray(self.root)[position]))
+        parts = (self.root, self.output_covariance)
+        root, between = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[position]), parts)
+        return GPPosterior(self.mean.at_draw(position), root, between)
 
     def map_draws(self, f: Callable[..., Any], *others: PyTree, batch_size: int | None = None) -> Any:
         """Apply a function of one posterior to the posteriors of all draws.
@@ -142,10 +187,15 @@ class GPPosterior(eqx.Module):
             The results of `f`, each array led by ``batch_shape``.
         """
 
-        def of_draw(mean: RKHSFunction, root: Array, *further: PyTree) -> Any:
-            return f(GPPosterior(mean, root), *further)
+        def of_draw(mean: RKHSFunction, parts: tuple[Array, Array | None], *further: PyTree) -> Any:
+            return f(GPPosterior(mean, *parts), *further)
 
-        return self.mean.map_draws(of_draw, self.root, *others, batch_size=batch_size)
+        parts = (self.root, self.output_covariance)
+        return self.mean.map_draws(of_draw, parts, *others, batch_size=batch_size)
+
+    def _of_outputs(self, shared: Array, between: Array | None) -> Array:
+        """Return the products of the moments that all outputs share with those between outputs, if there are any."""
+        return shared if between is None else jnp.tensordot(shared, between, axes=0)
 
 
 def _is_equal(leaf: Any, points: Points) -> bool:
@@ -158,9 +208,12 @@ def _law(posterior: GPPosterior, other: AbstractFunctional, equal: AbstractFunct
     functional = eqx.combine(other, jax.tree.map(lambda known: posterior.mean.points if known else None, equal))
 
     def of_draw(draw: GPPosterior) -> FunctionalLaw:
-        mean, whitened, prior = functional.moments(draw.mean, draw.root)
+        mean, whitened, prior = functional.moments(draw.shared.mean, draw.root)
         covariance = prior - jnp.matmul(whitened, whitened.T, precision="highest")
-        return FunctionalLaw(mean, (covariance + covariance.T) / 2)
+        covariance = (covariance + covariance.T) / 2
+        if draw.output_covariance is None:
+            return FunctionalLaw(mean, covariance)
+        return FunctionalLaw(functional.apply(draw.mean).ravel(), jnp.kron(covariance, draw.output_covariance))
 
     return posterior.map_draws(of_draw)
 

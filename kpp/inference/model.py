@@ -176,8 +176,13 @@ class AbstractModel(AbstractModule):
 
     @property
     def has_function_posterior(self) -> bool:
-        """Whether the model defines `posterior_draw`."""
+        """Whether the model defines `posterior_draw`, of a function with one output."""
         return type(self).posterior_draw is not AbstractModel.posterior_draw
+
+    @property
+    def has_posterior_of_outputs(self) -> bool:
+        """Whether the model defines `posterior_draw`, of a function with several outputs."""
+        return False
 
     @property
     def observes_points(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -295,6 +296,8 @@ class RKHSShap(AbstractPointsExplainer):
             instances_at_once=self.instances_at_once or _COVARIANCES,
             progress=self.progress,
         )
+        if posterior.output_covariance is not None:  # each output has the covariance of its own values
+            covariance = np.diagonal(covariance, axis1=-2, axis2=-1)
         return covariance, "draws" if posterior.batch_shape else "mean"
 
     def _instances_at_once(self, function: Callable[..., Any], inputs: Inputs) -> int:
@@ -336,7 +339,7 @@ class RKHSShap(AbstractPointsExplainer):
 
 
 class ProbabilityOfDraws:
-    """The probabilities of a fitted classifier, with one output per draw (chain, draw)."""
+    """The probabilities of a fitted classifier, with one output per draw (chain, draw) and class, if there are many."""
 
     def __init__(self, fit: Any, draws: tuple[int, ...]) -> None:
         if not is_fit(fit):
@@ -352,11 +355,15 @@ class ProbabilityOfDraws:
     def __call__(self, x: Float[AnyArray, "n d"]) -> Float[np.ndarray, "n draws"]:
         """Return the probabilities at points (n, d)."""
         predicted = self.fit.predict(np.asarray(x))
-        if "probability" not in predicted:
+        found = [name for name in ("probability", "class_probability") if name in predicted]
+        if not found:
             raise TypeError(f"`scale` 'probability' needs a classifier; `predictor` predicts {list(predicted)}")
-        return predicted["probability"].transpose("instance", ...).values.reshape(len(x), -1)
+        return predicted[found[0]].transpose("instance", "chain", "draw", ...).values.reshape(len(x), -1)
 
     def lead_with_draws(self, array: ArrayLike) -> np.ndarray:
-        """Return an array (..., draws) as (chain, draw, ...)."""
-        array = np.moveaxis(np.asarray(array), -1, 0)
-        return array.reshape((*self.draws, *array.shape[1:]))
+        """Return an array (..., draws times classes) as (chain, draw, ..., classes), without an axis of one class."""
+        array = np.asarray(array)
+        num_classes = array.shape[-1] // math.prod(self.draws)
+        split = array.reshape(*array.shape[:-1], *self.draws, num_classes)
+        led = np.moveaxis(split, (-3, -2), (0, 1))
+        return led if num_classes > 1 else led[..., 0]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from kpp import GPPosterior
 from kpp.explanations import Law
@@ -73,19 +73,31 @@ def affordable_laws(
     Otherwise it has that of the nearest representative, if those of all representatives take at most 4e10 products. If
     not, all draws have that of the most central one. The result is None if `affordable_method` returns None.
     """
-    first, num_draws = next(drawn.each()), len(drawn.nearest)
+    first, num_draws = next(drawn.each()).shared, len(drawn.nearest)
     method = affordable_method(value_function, first, x, target, **shown)
     if method is None:
         return None
     num_entries = num_draws * (x.shape[0] * target.num_values) ** 2
     if drawn.has_all and method.is_exact and num_draws * method.steps <= _CHEAP and num_entries <= _MAX_ENTRIES:
-        covariances = np.asarray(shapley_covariance(value_function, drawn.posterior, x, x, **target.options()))
+        covariances = np.asarray(shapley_covariance(value_function, drawn.posterior.shared, x, x, **target.options()))
         size = np.shape(value_function.background)[0]
         each = covariances.reshape(num_draws, *covariances.shape[len(drawn.posterior.batch_shape) :])
-        return LawOfDraws(tuple(Law.of_covariance(one, size) for one in each), np.arange(num_draws))
+        laws = tuple(Law.of_covariance(one, size) for one in each)
+        return LawOfDraws(_of_outputs(laws, drawn.posterior, np.arange(num_draws)), np.arange(num_draws))
     if len(drawn.chosen) * method.steps > Law.affordable_products:
-        return LawOfDraws((method.law(first),), np.zeros(num_draws, int))
-    return LawOfDraws(tuple(map(method.law, drawn.each())), drawn.nearest)
+        laws = _of_outputs((method.law(first),), drawn.posterior, drawn.chosen[:1])
+        return LawOfDraws(laws, np.zeros(num_draws, int))
+    laws = tuple(method.law(posterior.shared) for posterior in drawn.each())
+    return LawOfDraws(_of_outputs(laws, drawn.posterior, drawn.chosen), drawn.nearest)
+
+
+def _of_outputs(laws: tuple[Law, ...], posterior: GPPosterior, draws: Int[np.ndarray, " k"]) -> tuple[Law, ...]:
+    """Return laws, each of one draw of a posterior, with the covariance between its outputs, if it has several."""
+    if posterior.output_covariance is None:
+        return laws
+    between = np.asarray(posterior.output_covariance)
+    roots = symmetric_root(between.reshape(-1, *between.shape[-2:])[draws])
+    return tuple(dataclasses.replace(law, outputs=root) for law, root in zip(laws, roots, strict=True))
 
 
 def affordable_method(

@@ -70,7 +70,7 @@ def test_variance_is_never_negative():
     [
         ((), (5, 6), r"`root` must have shape \(\*batch_shape, n, r\) .* = \(6,\), got shape \(5, 6\)"),
         ((), (6,), r"`root` must have shape .* got shape \(6,\)"),
-        ((2,), (6, 6), r"`mean` must have one output, got outputs of shape \(2,\)"),
+        ((2,), (6, 6), r"`output_covariance` must have shape \(\*batch_shape, P, P\) for P outputs of `mean`, \(2,\)"),
     ],
 )
 def test_refuses(outputs, root_shape, message):

@@ -83,7 +83,7 @@ def shapley_covariance(
     Args:
         value_function: The game, an `AbstractImputation`: its values are averages of predictions, which are Gaussian
             under a Gaussian process.
-        process: A `GPPosterior`, possibly with draws; or a kernel, for the prior of a Gaussian process.
+        process: A `GPPosterior`, possibly with draws and outputs; or a kernel, for the prior of a Gaussian process.
         x: The points to explain, (p, d).
         x_other: Other points, (q, d), for covariances across points; if they are `x` itself, half of the computation is
             saved. None for the covariance at each point alone.
@@ -95,7 +95,7 @@ def shapley_covariance(
 
     Returns:
         The covariances, (p, g, g), or across points (p, q, g, g), players of `x` before those of `x_other`; led by
-        draws.
+        draws. With P outputs the last two axes, (P, P), are those of the covariances between outputs.
 
     Raises:
         ValueError: If `x`, `x_other` or `groups` are invalid, or there are too many players to enumerate, or too many
@@ -117,12 +117,19 @@ def shapley_covariance(
         zero = RKHSFunction(process, background[:1], jnp.zeros(1, dtype=dtype))
         process = GPPosterior(zero, jnp.zeros((1, 0), dtype=dtype))
     players = _read_players(groups, num_features, feature_names)
+    shared = process.shared
     if isinstance(process.mean.kernel, Nystrom):
-        covariance = feature_covariance(exact_values(value_function, players, order, effects), process, x, x_other)
+        covariance = feature_covariance(exact_values(value_function, players, order, effects), shared, x, x_other)
     else:
-        covariance = _section_covariance(_Problem(value_function, process, players, order, effects), x, x_other)
+        covariance = _section_covariance(_Problem(value_function, shared, players, order, effects), x, x_other)
     _refuse_non_finite(covariance, value_function)
-    return covariance
+    between = process.output_covariance
+    if between is None:
+        return covariance
+    axes = covariance.ndim - len(process.batch_shape)
+    return covariance[..., None, None] * jnp.expand_dims(
+        between, tuple(range(between.ndim - 2, between.ndim - 2 + axes))
+    )
 
 
 def shapley_root(

@@ -67,6 +67,10 @@ class CoregionalLikelihood(AbstractMultiLatentLikelihood):
         return leaf_shape(self.mixing)[1]
 
     @property
+    def mixing_matrix(self) -> Float[Array, "p l"]:
+        return self.mixing
+
+    @property
     def observation_shape(self) -> tuple[int, ...]:
         return leaf_shape(self.mixing)[:1]
 

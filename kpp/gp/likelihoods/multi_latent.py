@@ -43,6 +43,11 @@ class AbstractMultiLatentLikelihood(AbstractLikelihood):
     def num_latents(self) -> int:
         """L, the number of latent values of an observation."""
 
+    @property
+    def mixing_matrix(self) -> Float[Array, "p l"]:
+        """The matrix (P, L) from the latent values to those that users see as outputs; by default they are the same."""
+        return jnp.eye(self.num_latents)
+
     @abstractmethod
     def read_targets(self: Likelihood, y: object, name: str = "y") -> tuple[Likelihood, Array]:
         """Read the observations that a user gives.

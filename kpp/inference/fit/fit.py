@@ -245,7 +245,8 @@ class Fit:
     @property
     def output_names(self) -> tuple[str, ...] | None:
         """The names of the outputs of `function`, such as classes; None if they have no names."""
-        names = self.model.coordinates().get("latent")
+        coordinates = self.model.coordinates()
+        names = coordinates.get("output", coordinates.get("latent"))
         return None if names is None else tuple(map(str, names))
 
     @property
@@ -273,7 +274,8 @@ class Fit:
                 keeps; or the numbers of k draws, counted through all chains.
 
         Returns:
-            The posterior, with ``batch_shape`` (chain, draw), or () for "mean", or (1, k) for "few" or k draws.
+            The posterior, with ``batch_shape`` (chain, draw), or () for "mean", or (1, k) for "few" or k draws. It has
+            the outputs of `function`.
 
         Raises:
             TypeError: If the model has no Gaussian posterior of the function.
@@ -287,10 +289,10 @@ class Fit:
         if not isinstance(at, str):
             some = {name: value[None, np.asarray(at)] for name, value in flatten_draws(self.draws).items()}
             return self._replace_draws(some, self.state).function_posterior()
-        roots = self._over_draws(per_draw.root, (self._arguments, self.data), "posteriors of the function")
+        roots = self._over_draws(per_draw.roots, (self._arguments, self.data), "posteriors of the function")
         # Not unfolded: the covariance is the kernel's own.
         function = self._function(unfolded=False)
-        return GPPosterior(function, unflatten_draws(roots, self._shape))
+        return GPPosterior(function, *unflatten_draws(roots, self._shape))
 
     def of(self, functional: AbstractFunctional, names: Iterable[str] | None = None) -> FunctionalLaw:
         """Return the law of linear functionals of the latent function, over all draws of the hyperparameters.
@@ -298,7 +300,7 @@ class Fit:
         Args:
             functional: The functional, such as `kpp.functionals.Average`; points are rows as the model has read them
                 (``fit.schema.read(table)``).
-            names: Names of its numbers.
+            names: Names of its numbers; with P outputs there are P for each number.
 
         Returns:
             The law, with the draws (chain, draw) first; its intervals and probabilities are those over all draws.
@@ -426,7 +428,7 @@ class Fit:
         """The posteriors of some draws; those of all draws may not fit into memory."""
         one = {name: jax.ShapeDtypeStruct(value.shape[2:], value.dtype) for name, value in self.draws.items()}
         shared = (self._arguments, self.data)
-        root = eqx.filter_eval_shape(per_draw.root, one, self._numbers[0], shared)
+        root, _ = eqx.filter_eval_shape(per_draw.roots, one, self._numbers[0], shared)
         num_draws = min(len(self._numbers), _FEW_DRAWS, max(1, _FEW_NUMBERS // math.prod(root.shape)))
         return self.function_posterior(at=np.linspace(0, len(self._numbers) - 1, num_draws).round().astype(int))
 

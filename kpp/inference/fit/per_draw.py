@@ -59,10 +59,11 @@ def function_points(sample: Sample, number: jax.Array, shared: PyTree) -> PyTree
     return function(sample, shared).points
 
 
-def root(sample: Sample, number: jax.Array, shared: PyTree) -> jax.Array:
-    """Return the root of the posterior of the function; `shared` holds model and data."""
+def roots(sample: Sample, number: jax.Array, shared: PyTree) -> tuple[jax.Array, jax.Array | None]:
+    """Return the root and the covariance of outputs of the posterior of the function; `shared` holds model and data."""
     model, data = shared
-    return model.posterior_draw(sample, data).root
+    posterior = model.posterior_draw(sample, data)
+    return posterior.root, posterior.output_covariance
 
 
 def pointwise(sample: Sample, number: jax.Array, shared: PyTree) -> dict[str, dict[str, jax.Array]]:

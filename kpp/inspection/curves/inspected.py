@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -71,9 +71,14 @@ class Inspected(NamedTuple):
             )
         as_probability = is_classifier and scale != "latent"
         found = "probability" if as_probability else "latent"
-        if has_function_law(predictor):
-            one_of(output, "output", (None,))
+        names = getattr(predictor, "output_names", None)
+        if has_function_law(predictor, outputs=True):
             posterior = predictor if isinstance(predictor, GPPosterior) else predictor.function_posterior(at="few")
+            if posterior.output_covariance is None:
+                one_of(output, "output", (None,))
+            else:
+                num_outputs = posterior.mean.output_shape[0]
+                posterior = posterior.combine(np.eye(num_outputs)[_position(output, names, num_outputs)])
             uncertainty = describe_uncertainty(predictor, has_law=True)["uncertainty"]
             if not as_probability:
                 return cls(rows, schema, posterior.of, uncertainty, found, posterior.mean.kernel)
@@ -85,7 +90,6 @@ class Inspected(NamedTuple):
             has_draws = int(np.prod(function.batch_shape)) > 1
             uncertainty, outputs = ("draws", None) if has_draws else ("none", DrawsAsOutputs(function))
             return cls(rows, schema, law, uncertainty, found, function.kernel, outputs)
-        names = getattr(predictor, "output_names", None)
         outputs = DrawsAsOutputs(function, output, None if names is None else tuple(names))
         if isinstance(function, EstimatorFunction):
             found = "prediction" if function.output_names is None else "probability"
@@ -111,17 +115,19 @@ class DrawsAsOutputs:
     def with_draws(self, x: AnyArray) -> Float[np.ndarray, "*draws n"]:
         """Return the predictions at points (n, d) of the chosen output."""
         values, axis = call_in_chunks(self.function, np.asarray(x))
-        return values[..., self._position(values.shape[-1])] if values.ndim > axis + 1 else values
+        return values[..., _position(self.output, self.names, values.shape[-1])] if values.ndim > axis + 1 else values
 
     def law(self, functional: AbstractFunctional) -> FunctionalLaw:
         """Return the law of a functional: a number without variance for each draw."""
         return certain(jnp.asarray(functional.apply(self)).T)
 
-    def _position(self, num_outputs: int) -> int:
-        if self.output is None and (num_outputs == 1 or (num_outputs == 2 and self.names is not None)):
-            return num_outputs - 1  # the second of two classes
-        names: tuple[Any, ...] = self.names or tuple(range(num_outputs))
-        return names.index(one_of(self.output, "output", names))
+
+def _position(output: str | int | None, names: Sequence[str] | None, num_outputs: int) -> int:
+    """Return the position of an output, by default of the only one, or of the second of two classes."""
+    if output is None and (num_outputs == 1 or (num_outputs == 2 and names is not None)):
+        return num_outputs - 1
+    known: tuple[Any, ...] = tuple(names or range(num_outputs))
+    return known.index(one_of(output, "output", known))
 
 
 def certain(values: Float[AnyArray, "*batch q"]) -> FunctionalLaw:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.scipy import linalg as jsl
 from jaxtyping import Array, Float
 
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.toolkit import LatentPredictive, draw_joint, inducing_features, prior_factor
 from kpp.kernels import AbstractKernel
@@ -48,13 +49,14 @@ class LatentFunctions(NamedTuple):
         further = jax.vmap(lambda key: draw_joint(key, law, level), out_axes=1)(keys)
         return self._values(features @ self.white + further)
 
-    def function(self) -> RKHSFunction:
-        """Return the means as one function with l outputs."""
+    def posterior(self, mixing: Float[Array, "p l"]) -> GPPosterior:
+        """Return the law of the functions that the observations depend on, the mixtures, as p outputs."""
         factor = prior_factor(self.kernel.gram(self.points))
-        coefficients = jsl.solve_triangular(factor, self.white, lower=True, trans=1)  # phi(x)^T z = k(x, Z) R^-T z
-        return RKHSFunction(
-            self.kernel, self.points, coefficients * self._each(self.scale)[None], self._each(self.mean)
-        )
+        root = jsl.solve_triangular(factor, jnp.eye(factor.shape[0], dtype=factor.dtype), lower=True, trans=1)
+        scaled = mixing * self._each(self.scale)[None]
+        coefficients = root @ self.white @ scaled.T  # phi(x)^T z = k(x, Z) R^-T z
+        function = RKHSFunction(self.kernel, self.points, coefficients, mixing @ self._each(self.mean))
+        return GPPosterior(function, root, scaled @ scaled.T)
 
     def _values(self, standard: Float[Array, "p l"]) -> Float[Array, "p l"]:
         """Return values with means and scales, from those of the functions with mean 0 and scale 1."""

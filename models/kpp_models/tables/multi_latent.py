@@ -14,6 +14,7 @@ from numpyro import distributions as dist
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, one_of
+from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import CoregionalLikelihood, HeteroscedasticLikelihood, SoftmaxLikelihood, replace_priors
 from kpp.gp.toolkit import (
@@ -51,7 +52,8 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
 
     `predict` gives the ``mean`` and ``latent_variance`` of each latent function, and what the likelihood adds: the
     ``class_probability``, or ``output_mean`` and ``output_variance``, or the ``noise_variance``. `function` has the
-    latent functions as outputs.
+    classes or outputs as outputs (with noise of varying size, the latent functions). Given a draw they have one law,
+    `posterior_draw`, so that explanations have intervals, and `kpp.Fit.of` the covariances between outputs.
 
     Args:
         kernel: k, with numbers or priors as leaves; all latent functions share it.
@@ -157,8 +159,20 @@ class MultiLatentGP(AbstractInducing, AbstractModel):
         return {FUNCTION_VALUES: self._at(sample, data)[1].at_points()} if self.latent == "sample" else {}
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Return the means of the latent functions as one function with L outputs."""
-        return self._at(sample, data)[1].function()
+        return self.posterior_draw(sample, data).mean
+
+    def posterior_draw(self, sample: Sample, data: Data) -> GPPosterior:
+        """Return the posterior of all outputs; its covariances are those of `predictive`, between outputs, too."""
+        model, functions = self._at(sample, data)
+        return functions.posterior(model.likelihood.mixing_matrix)
+
+    @property
+    def has_function_posterior(self) -> bool:
+        return False
+
+    @property
+    def has_posterior_of_outputs(self) -> bool:
+        return True
 
     def predictive_dims(self) -> dict[str, tuple[str, ...]]:
         return {

@@ -38,12 +38,12 @@ class DrawnFunction(eqx.Module):
     prior: AbstractKernel
     weights: Float[Array, "*batch q"]
 
-    def __call__(self, x: Points) -> Float[Array, "*batch p"]:
+    def __call__(self, x: Points) -> Float[Array, "*batch p *outputs"]:
         """Return the values at p points, (p, d), or another batch that the kernel accepts."""
         return self._values(finite_arrays(x, "x"))
 
     @eqx.filter_jit
-    def _values(self, x: Points) -> Float[Array, "*batch p"]:
+    def _values(self, x: Points) -> Float[Array, "*batch p *outputs"]:
         return self.update.map_draws(
             lambda update, prior, weights: update(x) + prior.finite_features(x) @ weights, self.prior, self.weights
         )
@@ -65,7 +65,7 @@ def sample_function(rng_key: RngKey, posterior: GPPosterior | Fit, *, num_freque
         num_frequencies: The number of frequencies of each stationary part; there are twice as many features.
 
     Returns:
-        A callable from points (p, d) to values (*batch_shape, p) of the latent function.
+        A callable from points (p, d) to values (*batch_shape, p[, outputs]) of the latent function.
 
     Raises:
         TypeError: If a part of the kernel is neither stationary nor of finitely many features.
@@ -82,7 +82,7 @@ def sample_function(rng_key: RngKey, posterior: GPPosterior | Fit, *, num_freque
         posterior = posterior.function_posterior(at=np.asarray(chosen)).at_draw((0, 0))
     mean, shape = posterior.mean, posterior.batch_shape
     keys = jax.random.split(jax.random.fold_in(rng_key, 1), math.prod(shape)).reshape(shape)
-    coefficients, prior, weights = _draws(mean, posterior.root, keys, num_frequencies)
+    coefficients, prior, weights = _draws(posterior, keys, num_frequencies)
     return DrawnFunction(RKHSFunction(mean.kernel, mean.points, coefficients, mean.intercept, shape), prior, weights)
 
 
@@ -124,14 +124,23 @@ def components(fit: Fit, x: Any, names: Sequence[str] | None = None) -> xr.Datas
 
 
 @eqx.filter_jit
-def _draws(mean: RKHSFunction, root: Array, keys: RngKey, num_frequencies: int) -> tuple[Array, AbstractKernel, Array]:
+def _draws(posterior: GPPosterior, keys: RngKey, num_frequencies: int) -> tuple[Array, AbstractKernel, Array]:
     """Draw a function for each draw of the posterior; see `_draw`."""
-    return mean.map_draws(lambda draw, root, key: _draw(key, draw, root, num_frequencies), root, keys)
+    return posterior.map_draws(lambda draw, key: _draw(key, draw, num_frequencies), keys)
 
 
-def _draw(key: RngKey, mean: RKHSFunction, root: Array, num_frequencies: int) -> tuple[Array, AbstractKernel, Array]:
+def _draw(key: RngKey, posterior: GPPosterior, num_frequencies: int) -> tuple[Array, AbstractKernel, Array]:
     """Draw a function; return the coefficients of its update, and its `prior` and `weights`."""
     kernel_key, weight_key, noise_key = jax.random.split(key, 3)
+    mean, root = posterior.mean, posterior.root
+
+    def noise(key: RngKey, size: int) -> Float[Array, "size *outputs"]:
+        drawn = jax.random.normal(key, (size, *mean.output_shape), root.dtype)
+        if posterior.output_covariance is None:
+            return drawn
+        values, vectors = jnp.linalg.eigh(posterior.output_covariance)
+        return drawn @ (vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]).T
+
     prior = _with_features(kernel_key, mean.kernel, (num_frequencies, mean.points.shape[-1]))
     features = prior.finite_features(mean.points)
     if features is None:
@@ -139,10 +148,10 @@ def _draw(key: RngKey, mean: RKHSFunction, root: Array, num_frequencies: int) ->
             f"{type(mean.kernel).__name__} has a part that is neither stationary nor of finitely many features, so "
             "that its functions cannot be drawn; `GPPosterior.of` gives the law of their values, which has `sample`"
         )
-    weights = jax.random.normal(weight_key, features.shape[1:], root.dtype)
+    weights = noise(weight_key, features.shape[1])
     remainder = jnp.eye(root.shape[1], dtype=root.dtype) - root.T @ mean.kernel.gram(mean.points) @ root
     factor = linalg.cholesky(linalg.add_diagonal(remainder, linalg.max_relative_jitter(root.dtype)))
-    observed = root.T @ (features @ weights) + factor @ jax.random.normal(noise_key, root.shape[1:], root.dtype)
+    observed = root.T @ (features @ weights) + factor @ noise(noise_key, root.shape[1])
     return mean.coefficients - root @ observed, prior, weights
 
 

@@ -91,7 +91,8 @@ class AbstractLowRankProcess(AbstractExplanationProcess):
             root = linalg.cholesky(prior)
             linalg.check_factor(root, prior, what="the prior covariance of the features")
         solved = cls._solve(features, points, values, noise, root)
-        return cls(kernel, points, values, noise, variance, correlations, features, root, *solved)
+        data = points, values, noise, variance, correlations
+        return cls(kernel, *data, features, root, *solved)  # type: ignore[call-arg]  # final classes have both fields
 
     @classmethod
     @abstractmethod
