@@ -5,9 +5,11 @@ have ten features; the kernel is an RBF with ten lengthscales and a variance. A 
 with its gradient at fixed hyperparameters, without compilation; the difference of the evidence from the dense one, in
 nats per row; the relative error of the gradient; and the largest memory of the process so far. Kernel matrices are made
 for at most `--dense` rows. For at most `--fit` rows, a further line shows the seconds of a fit by `kpp.MAP` from the
-prior medians, and the root mean squared error of its predictions of the function without noise. GPyTorch is left out if
-it is not installed. It takes its own defaults, with as many random vectors as kpp, and a preconditioner of its own
-default rank, 15, and of that of kpp.
+prior medians, and the root mean squared error of its predictions of the function without noise. Where there is a dense
+matrix, the last line compares the approximate laws with it: seconds of the estimated leave-one-out log densities, their
+mean error and mean absolute error, and the mean and the largest ratio of standard deviations of the posterior to the
+exact ones at new rows. GPyTorch is left out if it is not installed. It takes its own defaults, with as many random
+vectors as kpp, and a preconditioner of its own default rank, 15, and of that of kpp.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 import kpp
-from kpp.gp import GaussianProcessMarginal, IterativeSettings
-from kpp.gp.toolkit import IterativeSystem, iterative_log_density
+from kpp.gp import GaussianLikelihood, GaussianProcessMarginal, IterativeSettings, condition
+from kpp.gp.toolkit import IterativeSystem, condition_iteratively, iterative_log_density
 from kpp.kernels import RBF
 from kpp_models import GPRegression
 
@@ -70,10 +72,32 @@ def measure(rows: int, settings: IterativeSettings, options: argparse.Namespace)
             away = f"{(value - expected) / rows:>10.1e}"
             slope = f"{np.linalg.norm(gradient - direction) / np.linalg.norm(direction):>9.1e}"
         print(f"{rows:>6} {name:<14} {seconds:>8.1f} {away} {slope} {memory():>5.1f}", flush=True)
+    if rows <= options.dense:
+        seconds, errors, ratios = laws(x, y, rows, settings)
+        print(
+            f"{rows:>6} {'leave-one-out':<14} {seconds:>8.1f} error {errors.mean():.1e}, absolute "
+            f"{abs(errors).mean():.1e}; standard deviations times {ratios.mean():.3f}, at most {ratios.max():.3f}",
+            flush=True,
+        )
     if rows <= options.fit:
         seconds, error = fit(x, y, f, rows, settings)
         size = np.sqrt(np.mean(f[rows:] ** 2))
         print(f"{rows:>6} {'MAP fit':<14} {seconds:>8.1f} error {error:.3f}, that of 0 is {size:.3f}", flush=True)
+
+
+def laws(x: np.ndarray, y: np.ndarray, rows: int, settings: IterativeSettings) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the seconds of leave-one-out, the errors of its log densities, and ratios of standard deviations."""
+    kernel, likelihood = _kernel(jnp.log(jnp.array([LENGTHSCALE] * NUM_FEATURES + [1.0]))), GaussianLikelihood
+    observed, new = likelihood(jnp.asarray(y[:rows]), NOISE**2), jnp.asarray(x[rows:])
+    points = jnp.asarray(x[:rows])
+    exact = condition(kernel, points, observed)
+    found = condition_iteratively(kernel, points, observed, settings=settings)
+    start = time.perf_counter()
+    held_out = found.held_out()
+    seconds = time.perf_counter() - start
+    densities = [observed.marginal_log_density(*law) for law in (held_out, exact.held_out())]
+    ratios = jnp.sqrt(found.posterior().variance(new) / exact.moments(new).variance)
+    return seconds, np.asarray(densities[0] - densities[1]), np.asarray(ratios)
 
 
 def data(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -27,6 +27,7 @@ RESULTS = FOLDER / "results"
 KINDS = (
     "predictions",
     "shapley",
+    "outputs",
     "curves",
     "sensitivity",
     "importance",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from typing import NoReturn
 
 import equinox as eqx
@@ -13,10 +13,12 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
+from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned.process import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.iterative.kernel_products import kernel_product
 from kpp.gp.iterative.system import IterativeSettings, IterativeSystem, iterative_log_density
 from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
@@ -26,6 +28,8 @@ from kpp.runtime.batching import map_rows, rows_that_fit
 from kpp.typing import AnyArray, Points
 
 _MAX_ENTRIES = 2**23  # of the kernel sections at a block of points, 67 MB
+# The random vectors for the diagonal of an inverse, over those for the evidence: as many systems as for one evidence.
+_PROBES = 8
 
 
 class IterativeMarginal(dist.Distribution):
@@ -61,14 +65,26 @@ class IterativeGP(eqx.Module):
 
     .. math:: f \mid y \sim GP\bigl(m(x) + k(x, X)\, \alpha,\; k(x, x') - k(x, X) (K + D)^{-1} k(X, x')\bigr)
 
-    Each variance needs the solution of a system; the systems of a block of points are solved together. What needs the
-    inverse or a root of the whole matrix is not available: `held_out`, `at_points` and `posterior` raise TypeError.
+    Each variance needs the solution of a system; the systems of a block of points are solved together. Three laws need
+    more than the solutions of few systems, and are approximate:
+
+    * `held_out` takes the diagonal of :math:`(K + D)^{-1}`, which is that of the preconditioner plus an estimate by
+      random vectors, eight times those of the settings. `precisions` returns it with its standard errors.
+    * `at_points`, for draws of the observations, has these variances. What the landmarks of the preconditioner do not
+      explain is drawn independently.
+    * `posterior` takes the data through as many linear combinations as there are landmarks. Its mean is exact, and its
+      variances are at least the exact ones.
 
     Args:
         system: K + D.
         coefficients: :math:`\alpha = (K + D)^{-1} (y - m)`, (n,).
         likelihood: The likelihood.
         prior_mean: m, a number, or a function from points to one number per point.
+
+    References:
+        Wenger, Pleiss, Pförtner, Hennig and Cunningham, Posterior and computational uncertainty in Gaussian processes,
+        2022, equation (3), for `posterior`; Bekas, Kokiopoulou and Saad, An estimator for the diagonal of a matrix,
+        2007, for `precisions`.
     """
 
     system: IterativeSystem
@@ -81,15 +97,32 @@ class IterativeGP(eqx.Module):
         """The kernel."""
         return self.system.kernel
 
-    @property
-    def held_out(self) -> Callable[[], NoReturn]:
-        """A function that raises TypeError: leave-one-out needs the diagonal of the inverse of K + D."""
-        return lambda: _refuse("leave-one-out", "the diagonal of the inverse of the kernel matrix")
+    def precisions(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        r"""Return the diagonal of :math:`(K + D)^{-1}`, an estimate, and its standard errors, each (n,)."""
+        system, noise = self.system, self.system.noise
+        settings = dataclasses.replace(system.settings, num_probes=_PROBES * system.settings.num_probes)
+        probes = settings.probes(noise.shape[0], noise.dtype)
+        white = system.whiten(probes)
+        # The preconditioner's own diagonal is exact; only the difference is estimated.
+        differences = probes * system.unwhiten(_converged(system.solve(white), system.settings) - white)
+        estimate = (1 - self._explained()) / noise + jnp.mean(differences, axis=1)
+        lowest = 1 / (self.kernel.diagonal(system.points) + noise)
+        errors = jnp.std(differences, axis=1, ddof=1) / probes.shape[1] ** 0.5
+        return jnp.clip(estimate, lowest, 1 / noise), errors
 
-    @property
-    def at_points(self) -> Callable[[], NoReturn]:
-        """A function that raises TypeError: the law at all observations is a matrix (n, n)."""
-        return lambda: _refuse("a joint draw at all observations", "a matrix of n * n numbers")
+    def held_out(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return mean and variance of every latent value given all other observations; see `ConditionedProcess`."""
+        precisions, _ = self.precisions()
+        variance = jnp.maximum(1 / precisions - self.system.noise, 0.0)
+        return self.likelihood.y - self.coefficients / precisions, variance
+
+    def at_points(self) -> LatentPredictive:
+        """Return the joint law of the latent values at the observations; see `ConditionedProcess.at_points`."""
+        noise, (precisions, _) = self.system.noise, self.precisions()
+        variance = noise * (1 - noise * precisions)
+        root = linalg.solve_lower(self.system.factor, self.system.features.T) * jnp.sqrt(noise)[None]
+        rest = jnp.maximum(variance - noise * self._explained(), 0.0)
+        return LatentPredictive(self.likelihood.y - noise * self.coefficients, variance, None, root, rest)
 
     def moments(self, x: Points, *, covariance: bool = False) -> LatentPredictive:
         """Return the law of the function's values; see `ConditionedProcess.moments`."""
@@ -111,8 +144,26 @@ class IterativeGP(eqx.Module):
         return RKHSFunction(self.kernel, self.system.points, self.coefficients, constant_mean(self.prior_mean))
 
     def posterior(self) -> GPPosterior:
-        """Raise TypeError."""
-        _refuse("the posterior as a `kpp.GPPosterior`", "a root of the inverse of the kernel matrix")
+        r"""Return the law with a matrix root of m columns, for m landmarks; see the class.
+
+        .. math:: R R^\top = S \bigl(S^\top (K + D) S\bigr)^{-1} S^\top
+
+        The columns of S span the features of the landmarks divided by the noise.
+
+        Raises:
+            TypeError: If the prior mean is not a constant.
+        """
+        system = self.system
+        scale = jnp.sqrt(system.noise)[:, None]
+        basis = jnp.linalg.qr(system.features)[0]  # so that the matrix below is at least the identity
+        products = kernel_product(self.kernel, system.points, basis / scale)
+        matrix = linalg.add_diagonal((basis / scale).T @ products, 1.0)
+        factor = linalg.cholesky((matrix + matrix.T) / 2, what="the projected kernel matrix")
+        return GPPosterior(self.function(), linalg.solve_lower(factor, (basis / scale).T).T)
+
+    def _explained(self) -> Float[Array, " n"]:
+        """Return the shares of the noise variances by which the preconditioner reduces the precisions."""
+        return jnp.sum(linalg.solve_lower(self.system.factor, self.system.features.T) ** 2, axis=0)
 
     def _moments(self, x: Points) -> LatentPredictive:
         mean, white, solved = self._solve(x)
@@ -161,10 +212,3 @@ def _converged(solution: Array, settings: IterativeSettings) -> Array:
             "or the noise variance"
         )
     return solution
-
-
-def _refuse(what: str, needed: str) -> NoReturn:
-    raise TypeError(
-        f"{what} is not available by conjugate gradients, because it needs {needed}; latent='exact' and "
-        "latent='inducing' have it"
-    )

@@ -72,8 +72,8 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     With ``latent="iterative"`` no kernel matrix is in memory, and time is of order n^2 per step of conjugate gradients.
     The posterior is exact up to a tolerance. The log determinant in the evidence is estimated with fixed random vectors
     (`kpp.gp.toolkit.iterative_log_density`), so that the evidence is a smooth function of the hyperparameters;
-    `kpp.MAP` is the inference for it. There is no leave-one-out, no draw of the training data, and no
-    `Fit.function_posterior`.
+    `kpp.MAP` is the inference for it. Leave-one-out, draws of the training data and `Fit.function_posterior` are
+    approximate; see `kpp.gp.toolkit.condition_iteratively`.
 
     With ``latent="quasiseparable"`` x is one sorted column, such as time, and results are exact in time of order n, by
     tinygp (``pip install 'kpp[tinygp]'``). The kernel is made of Matern12, Matern32, Matern52 and kernels of finitely
@@ -188,15 +188,6 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     def observes_points(self) -> bool:
         """Whether every observation is of one row, as without `observed`."""
         return not self.observed
-
-    def pointwise(self, rng_key: RngKey, sample: Sample, data: Data) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return leave-one-out and draws of the training data; nothing with "iterative", which has neither."""
-        return ({}, {}) if self.latent == "iterative" else super().pointwise(rng_key, sample, data)
-
-    @property
-    def has_function_posterior(self) -> bool:
-        """Whether `posterior_draw` is available, which it is not with "iterative"."""
-        return self.latent != "iterative"
 
     @property
     def _settings(self) -> IterativeSettings | None:

@@ -12,13 +12,14 @@ import pytest
 from numpyro.infer.util import log_density
 
 import kpp
-from kpp.gp import GaussianLikelihood, GaussianProcessMarginal, IterativeSettings, LinearMean
+from kpp.gp import GaussianLikelihood, GaussianProcessMarginal, IterativeSettings, LinearMean, condition
 from kpp.gp.toolkit import IterativeSystem, condition_iteratively, iterative_log_density
 from kpp.inference import ConvergenceError
 from kpp.kernels import RBF, Categorical
 from kpp.runtime import memory
 from kpp.storage.serialization import from_spec, to_spec
 from kpp_models import GPRegression
+from oracles.kernels import rbf
 
 RNG = np.random.default_rng(6)
 X, NEW = RNG.uniform(-2, 2, size=(40, 2)), RNG.uniform(-2, 2, size=(5, 2))
@@ -105,18 +106,55 @@ def test_fits_converge_and_are_near_the_exact_ones(inference):
     assert found.attrs["gradient_norm"] < 1e-4 or inference is not FIXED
 
 
+def processes(rank, num_probes=4, kernel=KERNEL):
+    """The process by conjugate gradients, and the exact covariance K + D and kernel matrix."""
+    likelihood = GaussianLikelihood(jnp.asarray(Y), 0.05, jnp.asarray(ROWS))
+    settings = IterativeSettings(rank=rank, num_probes=num_probes, tolerance=1e-11)
+    gram = rbf(X, X, np.array([0.9, 1.4]), 1.3)
+    return condition_iteratively(kernel, jnp.asarray(X), likelihood, 0.4, settings), gram + np.diag(0.05 + ROWS), gram
+
+
+def test_with_all_rows_as_landmarks_the_approximate_laws_are_exact():
+    found, matrix, gram = processes(rank=40)
+    exact = condition(KERNEL, jnp.asarray(X), GaussianLikelihood(jnp.asarray(Y), 0.05, jnp.asarray(ROWS)), 0.4)
+    for part, expected in zip(found.held_out(), exact.held_out(), strict=True):
+        np.testing.assert_allclose(part, expected, rtol=1e-6, atol=1e-8)
+    law, covariance = found.at_points(), gram - gram @ np.linalg.solve(matrix, gram)
+    np.testing.assert_allclose(law.root.T @ law.root + np.diag(law.rest), covariance, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(law.mean, 0.4 + gram @ np.linalg.solve(matrix, Y - 0.4), **TOLERANCE)
+    for name in ("mean", "variance"):
+        expected = getattr(exact.posterior(), name)(NEW)
+        np.testing.assert_allclose(getattr(found.posterior(), name)(NEW), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_with_few_landmarks_precisions_have_standard_errors_and_variances_are_at_least_exact():
+    found, matrix, gram = processes(rank=12, num_probes=50)
+    precisions, errors = found.precisions()
+    # 40 numbers within five standard errors of 400 probes, and most of them within two.
+    scores = np.abs(precisions - np.diagonal(np.linalg.inv(matrix))) / errors
+    assert scores.max() < 5 and np.mean(scores < 2) > 0.8
+    cross = rbf(NEW, X, np.array([0.9, 1.4]), 1.3)
+    exact = 1.3 - np.einsum("pn,pn->p", cross, np.linalg.solve(matrix, cross.T).T)
+    posterior = found.posterior()
+    assert (posterior.variance(NEW) >= exact - 1e-10).all()
+    assert (posterior.variance(NEW) < exact + 0.1).all()  # of a prior variance of 1.3
+    np.testing.assert_allclose(posterior.mean(NEW), 0.4 + cross @ np.linalg.solve(matrix, Y - 0.4), **TOLERANCE)
+    law, covariance = found.at_points(), gram - gram @ np.linalg.solve(matrix, gram)
+    np.testing.assert_allclose(law.variance, np.diagonal(covariance), atol=5 * (0.05 + ROWS.max()) ** 2 * errors.max())
+    total = np.einsum("qn,qn->n", law.root, law.root) + law.rest
+    assert (total >= law.variance - 1e-12).all()
+
+
 @pytest.mark.slow
-def test_a_fit_has_no_pointwise_groups_and_no_joint_posterior():
-    found = fit(both()[1])
-    assert not hasattr(found.idata, "log_likelihood")
-    assert not hasattr(found.idata, "posterior_predictive")
-    assert not found.has_function_posterior
-    with pytest.raises(TypeError, match=r"a root of the inverse.*latent='exact'"):
-        found.model.posterior_draw({}, found.data)
-    with pytest.raises(TypeError, match="leave-one-out is not available by conjugate gradients"):
-        found.model.log_likelihood({}, found.data)
-    with pytest.raises(TypeError, match="a joint draw at all observations is not available"):
-        found.model.replicate(jax.random.key(0), {}, found.data)
+def test_a_fit_has_leave_one_out_and_draws_and_explanations_with_a_law():
+    settings = IterativeSettings(rank=20, num_probes=25, tolerance=1e-8)
+    expected, found = (fit(model) for model in both(settings=settings))
+    exact = expected.idata["log_likelihood"]["y"].values
+    # Half of the rows are landmarks and there are 200 probes: the standard errors are some 0.02 of the precisions.
+    assert np.abs(found.idata["log_likelihood"]["y"].values - exact).mean() < 0.03
+    assert found.idata["posterior_predictive"]["y"].shape == (1, 1, 40)
+    explanation = kpp.explain(found, NEW, background=X)
+    assert explanation.attrs["uncertainty"] == "full"  # all hyperparameters are given
     draws = found.sample_predictive(jax.random.key(1), NEW, 3)
     assert draws.shape == (3, 5)
     assert np.isfinite(draws).all()
