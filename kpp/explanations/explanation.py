@@ -17,12 +17,11 @@ import xarray as xr
 from kpp.data.tables import Schema
 from kpp.explanations.parts import export as _export
 from kpp.explanations.parts import importing as _import
-from kpp.explanations.parts import indexing as _indexing
 from kpp.explanations.parts import probabilities as _probabilities
 from kpp.explanations.parts import storage as _storage
 from kpp.explanations.parts import uncertainty as _uncertainty
-from kpp.explanations.parts.build import SAMPLE_DIMS, additivity_error, build_dataset, check_dataset
-from kpp.explanations.parts.html import explanation_html
+from kpp.explanations.parts.build import SAMPLE_DIMS, additivity_error, build_dataset, check_dataset, select
+from kpp.explanations.parts.export import explanation_html
 from kpp.explanations.parts.plotting import ExplanationPlots
 from kpp.plots.intervals import IntervalKind
 from kpp.typing import Numbers, RngKey
@@ -360,7 +359,7 @@ class Explanation:
         Raises:
             ValueError: For other dimensions; without all its features an explanation would not add up.
         """
-        return Explanation(_indexing.select(self.dataset, indexers))
+        return Explanation(select(self.dataset, indexers))
 
     def __getitem__(self, index: object) -> Explanation:
         """Select instances by position; an integer gives an explanation of one instance."""

@@ -8,8 +8,8 @@ from kpp.inference.base import Posterior as Posterior
 from kpp.inference.base import inspect_sites as inspect_sites
 from kpp.inference.base import without_latents as without_latents
 from kpp.inference.fit.fit import Fit as Fit
+from kpp.inference.methods.laplace import MAP as MAP
 from kpp.inference.methods.laplace import Laplace as Laplace
-from kpp.inference.methods.map import MAP as MAP
 from kpp.inference.methods.mcmc import MCMC as MCMC
 from kpp.inference.methods.natural_gradient import NaturalGradient as NaturalGradient
 from kpp.inference.methods.nuts import NUTS as NUTS

@@ -2,8 +2,8 @@
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
 from kpp.plots.attributions.bar import bar as bar
+from kpp.plots.attributions.bar import comparison as comparison
 from kpp.plots.attributions.beeswarm import beeswarm as beeswarm
-from kpp.plots.attributions.comparison import comparison as comparison
 from kpp.plots.attributions.interactions import interactions as interactions
 from kpp.plots.attributions.scatter import scatter as scatter
 from kpp.plots.attributions.value_errors import value_error as value_error

@@ -14,7 +14,7 @@ import kpp
 from kpp import plots
 from kpp.causal import CausalDAG
 from kpp.data.tables import Schema
-from kpp.explanations.parts.html import explanation_html
+from kpp.explanations.parts.export import explanation_html
 from kpp.plots._colors import LEVEL_STYLES, NEUTRAL, PERCENTILES
 from kpp_study.report.drawings.alternatives import beeswarm as described
 from kpp_study.report.explained import importance

@@ -13,9 +13,11 @@ from kpp.games.estimators.enumeration import Reduction, enumerate_products, enum
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.quadratures.nodes import num_nodes
 from kpp.games.estimators.quadratures.quadrature import quadrature_shapley
+from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table
 from kpp.games.players.coalitions import MAX_ENUMERATED
 from kpp.games.values.abstract import AbstractValueFunction
+from kpp.games.values.interventional import Interventional
 from kpp.games.values.product_games import is_product_game
 
 # Measured in nanoseconds on one core of 2023: a factor at a node, an averaged entry of a table, a multiply-add.
@@ -121,3 +123,51 @@ def _explain_refusal(value_function: AbstractValueFunction, function: object, nu
         f"products over the features, got {game} and {kind}; enumeration takes up to {MAX_PLAYERS} features, "
         f"and up to {MAX_ENUMERATED} with method='enumeration'"
     )
+
+
+def shapley_values(
+    value_function: AbstractValueFunction,
+    function: object,
+    x: object,
+    *,
+    method: str = "auto",
+    groups: object = None,
+    batch_size: int | None = None,
+) -> Float[Array, "*draws p g *outputs"]:
+    """Compute exact Shapley values.
+
+    Features that are constant over the points and the references get the value 0 and take no time.
+
+    Args:
+        value_function: The game.
+        function: The function to explain: an `RKHSFunction`, or another function that the value function accepts.
+        x: The points to explain, (p, d).
+        method: "quadrature", "enumeration", or "auto" for the cheaper one.
+        groups: Features that form one player, a mapping from names to features; see `as_players`. By default each
+            feature is a player.
+        batch_size: How many references are worked on at once; by default what fits a processor's cache.
+
+    Returns:
+        The Shapley values, (p, g), led by draws, with the outputs last. Without groups g = d.
+
+    Raises:
+        ValueError: If `x`, `method`, `groups` or `batch_size` are invalid, or there are too many players to
+            enumerate.
+        TypeError: If quadrature does not apply, and is requested or is the only possible method.
+    """
+    game = read_game(value_function, function, x, groups)
+    check_batch_size(batch_size)
+    return solve_exactly(game, choose_for_game(game, method), batch_size)
+
+
+def interventional_shapley(
+    function: object,
+    x: object,
+    background: Any,
+    *,
+    method: str = "auto",
+    groups: object = None,
+    batch_size: int | None = None,
+) -> Float[Array, "*draws p g *outputs"]:
+    """Compute exact Shapley values of `Interventional` with background points (m, d); see `shapley_values`."""
+    return shapley_values(Interventional(background), function, x, method=method, groups=groups, batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""The interventional value function: absent features are replaced independently of the present ones."""
+"""Value functions whose absent features are replaced independently of the present ones, or removed from the kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kpp.foundation.validation import as_points
+from kpp.foundation.validation import as_points, check_type
 from kpp.functions import RKHSFunction
 from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
@@ -17,6 +17,7 @@ from kpp.games.values.imputation import AbstractImputation, equal_weights, imput
 from kpp.games.values.product_games import example_functions, product_values
 from kpp.kernels import AbstractProductKernel
 from kpp.kernels.toolkit import has_product_terms
+from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray, PointFunction, Points, RngKey
 
 
@@ -62,3 +63,45 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
         for function, x in example_functions(rng_key):
             yield cls(function.points[:3] + 0.1), function, x
+
+
+class Baseline(AbstractProductValueFunction):
+    r"""Absent features' kernel factors become 1, as if every point of the function agreed with x there.
+
+    .. math:: v(S) = \sigma^2 \sum_i \alpha_i \prod_{j \in S} k_j(x_j, X_{ij})
+
+    The base value is :math:`\sigma^2 \sum_i \alpha_i`, plus the intercept.
+    """
+
+    def __call__(self, function: Any, x: object, coalitions: object) -> CoalitionTable:
+        check_type(function, "function", ("RKHSFunction",))
+        x = as_points(x)
+        coalitions = as_coalitions(coalitions, x.shape[1])
+        return product_values(self, function, x, jnp.asarray(coalitions))
+
+    def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
+        return _sum_coefficients(function)
+
+    def references(self, num_features: int) -> Float[Array, "m d"]:
+        return jnp.zeros((1, num_features))
+
+    def absent_factors(
+        self, term: AbstractProductKernel, references: Float[Array, "b d"], points: Points
+    ) -> Float[Array, "d b n"]:
+        return jnp.ones((references.shape[1], references.shape[0], points.shape[0]), dtype=points.dtype)
+
+    @classmethod
+    def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
+        for function, x in example_functions(rng_key):
+            yield cls(), function, x
+
+
+@eqx.filter_jit
+def _sum_coefficients(function: RKHSFunction) -> Float[Array, "..."]:
+    """Return the sum of the coefficients times the scale of each term, plus the intercept."""
+
+    def of_draw(draw: RKHSFunction) -> Array:
+        scale = sum_arrays(jnp.asarray(term.scale) for term in draw.kernel.product_terms())
+        return scale * jnp.sum(draw.coefficients, axis=0) + draw.intercept
+
+    return function.map_draws(of_draw)

@@ -31,7 +31,7 @@ from kpp.inference.base import (
     without_latents,
 )
 from kpp.inference.example_models import linear_regression, regression_data
-from kpp.inference.methods.map import MAP
+from kpp.inference.methods.laplace import MAP
 from kpp.inference.methods.optimum import with_units
 from kpp.typing import RngKey
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -17,11 +19,10 @@ from kpp import registry
 from kpp.data.tables import Schema
 from kpp.explanations.toolkit import describe_key
 from kpp.foundation.arguments import guard_exports
-from kpp.foundation.validation import one_of
+from kpp.foundation.validation import as_targets, count, one_of
 from kpp.functionals import Average, FunctionalLaw, Values
 from kpp.functionals.toolkit import PartialDependence
 from kpp.games import AbstractImputation, CoalitionValues
-from kpp.inspection.curves.grid import Grid, read_grid, read_pair
 from kpp.inspection.curves.inspected import Inspected
 from kpp.inspection.curves.result import Curve
 from kpp.kernels.toolkit import has_product_terms
@@ -117,11 +118,11 @@ def curve(
     key = jax.random.key(0) if rng_key is None else rng_key
     subject = Inspected.read(predictor, x, scale=scale, output=output, rng_key=jax.random.fold_in(key, 1))
     if isinstance(feature, str):
-        found = read_grid(_NUM_VALUES if grid is None else grid, subject.rows, subject.schema, feature)
+        found = _read_grid(_NUM_VALUES if grid is None else grid, subject.rows, subject.schema, feature)
     else:
         one_of(kind, "kind", _KINDS_OF_TWO)
         feature = tuple(feature)
-        found = read_pair(grid, subject.rows, subject.schema, feature, _NUM_OF_EACH)
+        found = _read_pair(grid, subject.rows, subject.schema, feature, _NUM_OF_EACH)
     rows = _some(subject.rows, _max_rows(kind, subject, len(found.values)))
     if len(rows) < 2 and kind != "individual":
         raise ValueError(f"`x` must have at least 2 rows for a curve of kind {kind!r}, got {len(rows)}")
@@ -175,7 +176,7 @@ def _game(kind: str, rows: np.ndarray, schema: Schema, options: Mapping[str, Any
 
 
 def _laws(
-    kind: str, subject: Inspected, rows: np.ndarray, grid: Grid, game: AbstractImputation | None
+    kind: str, subject: Inspected, rows: np.ndarray, grid: _Grid, game: AbstractImputation | None
 ) -> tuple[list[FunctionalLaw], str]:
     """Return the law of the curve, or those of the individual curves, and what they hold."""
     points = grid.at(rows)
@@ -208,7 +209,7 @@ class _LocalEffects(NamedTuple):
     intervals: Int[np.ndarray, " m"]  # of the rows
 
 
-def _local_effects(rows: Float[np.ndarray, "n d"], grid: Grid) -> _LocalEffects:
+def _local_effects(rows: Float[np.ndarray, "n d"], grid: _Grid) -> _LocalEffects:
     r"""Return points and weights of accumulated local effects with mean 0 over the rows.
 
     .. math:: g(z_k) = \sum_{l \le k} \frac{1}{n_l} \sum_{i:\, z_{l-1} < x_{ij} \le z_l}
@@ -243,7 +244,7 @@ def _local_effects(rows: Float[np.ndarray, "n d"], grid: Grid) -> _LocalEffects:
     return _LocalEffects(ends.reshape(-1, rows.shape[1]), weights.reshape(len(values), -1), intervals)
 
 
-def _partial(subject: Inspected, rows: np.ndarray, grid: Grid) -> FunctionalLaw:
+def _partial(subject: Inspected, rows: np.ndarray, grid: _Grid) -> FunctionalLaw:
     """Return the law of partial dependence; grids of up to 20 values share a compiled program."""
     size = len(grid.values)
     values = np.concatenate([grid.values, np.repeat(grid.values[-1:], max(0, _NUM_VALUES - size), axis=0)])
@@ -268,7 +269,7 @@ def _sampling_covariance(
     return total
 
 
-def _dataset(laws: Sequence[FunctionalLaw], grid: Grid, rng_key: RngKey) -> xr.Dataset:
+def _dataset(laws: Sequence[FunctionalLaw], grid: _Grid, rng_key: RngKey) -> xr.Dataset:
     """Return draws of the curves, and their laws given each draw of the hyperparameters."""
     size, shape = len(grid.values), laws[0].mean.shape[:-1]
     means = np.stack([np.asarray(law.mean).reshape(-1, size) for law in laws], axis=1)
@@ -292,6 +293,94 @@ def _dataset(laws: Sequence[FunctionalLaw], grid: Grid, rng_key: RngKey) -> xr.D
             pd.MultiIndex.from_tuples(grid.labels, names=["first", "second"]), "grid"
         )
     return xr.Dataset(variables, coords=labels)
+
+
+class _Grid(NamedTuple):
+    """The values of a feature, or the pairs of values of two features."""
+
+    column: int | Int[np.ndarray, "2"]  # the position of the feature, or those of both
+    values: Float[np.ndarray, "p *pair"]  # as the model takes them, codes for a category
+    labels: list[Any]  # as the table has them
+    data: Float[np.ndarray, "n *pair"]  # of the rows
+    is_category: bool  # or a boolean; of two features whether one is
+
+    def at(self, rows: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "p m d"]:
+        """Return rows with each of the values in the column."""
+        points = np.repeat(rows[None], len(self.values), axis=0)
+        points[:, :, self.column] = self.values[:, None]
+        return points
+
+
+def _read_pair(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, features: tuple[str, ...], num: int) -> _Grid:
+    """Read the values of two features, or choose some number of each, and return all pairs of them."""
+    grids = grid if isinstance(grid, tuple) else (num if grid is None else grid,) * 2
+    if len(features) != 2 or features[0] == features[1]:
+        raise ValueError(f"`feature` must name one feature, or two different ones, got {features}")
+    if len(grids) != 2:
+        raise ValueError(f"`grid` must be a number, or hold a grid for each of {features}, got {len(grids)}")
+    pair = [_read_grid(own, rows, schema, feature) for own, feature in zip(grids, features, strict=True)]
+    first, second = np.meshgrid(*(part.values for part in pair), indexing="ij")
+    return _Grid(
+        np.array([part.column for part in pair]),
+        np.stack([first.ravel(), second.ravel()], axis=1),
+        list(itertools.product(*(part.labels for part in pair))),
+        np.stack([part.data for part in pair], axis=1),
+        any(part.is_category for part in pair),
+    )
+
+
+def _read_grid(grid: Any, rows: Float[np.ndarray, "n d"], schema: Schema, feature: str) -> _Grid:
+    """Read the values of a feature, or choose as many as a number says: quantiles at even steps, or all levels.
+
+    Raises ValueError if the feature is unknown or constant, or values are invalid.
+    """
+    try:
+        column = schema.index(feature)
+    except ValueError as error:
+        raise ValueError(f"`feature`: {error}") from None
+    data = rows[:, column]
+    if feature in schema.categories:
+        levels = list(schema.levels.get(feature, (False, True)))
+        labels = levels if isinstance(grid, int) and not isinstance(grid, bool) else list(_several(grid))
+        unknown = [label for label in labels if label not in levels]
+        if unknown:
+            raise ValueError(f"`grid` must hold levels of {feature!r}, {levels}, got {unknown[:5]}")
+        return _Grid(column, np.array([float(levels.index(label)) for label in labels]), labels, data, True)
+    if not isinstance(grid, (list, tuple)) and np.ndim(grid) == 0:
+        places = np.linspace(0.0, 1.0, count(grid, "grid", 2))
+        values = np.unique(np.quantile(data, places, method="inverted_cdf"))
+        if len(values) < 2:
+            raise ValueError(
+                f"`x` must have at least two values of {feature!r} to choose a grid, got only {values[0]:g}; give the "
+                "values in `grid`"
+            )
+    else:
+        values = np.asarray(as_targets(grid, name="grid"), dtype=float)
+        if len(values) < 2 or (np.diff(values) <= 0).any():
+            raise ValueError("`grid` must hold at least two values in increasing order")
+        _warn_outside(values, data, feature)
+    return _Grid(column, values, values.tolist(), data, False)
+
+
+def _several(grid: Any) -> Iterable[Any]:
+    if isinstance(grid, (str, bytes)) or not isinstance(grid, Iterable):
+        raise ValueError(f"`grid` must be a number of values or a list of values, got {grid!r}")
+    return grid
+
+
+def _warn_outside(values: np.ndarray, data: np.ndarray, feature: str) -> None:
+    """Warn of values outside of the data, where a curve is an extrapolation."""
+    low, high, near = data.min(), data.max(), data.std()
+    outside = values[(values < low) | (values > high)]
+    if len(outside) and len(data) > 1:
+        closest = max(float((abs(data - value) <= near).mean()) for value in outside)
+        warnings.warn(
+            f"`grid` has {len(outside)} of {len(values)} values outside of {feature!r} in `x`, from {low:g} to "
+            f"{high:g}: at most {closest:.1%} of the rows lie within a standard deviation of such a value, and the "
+            "curve there is an extrapolation",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 guard_exports(globals())
