@@ -9,6 +9,7 @@ from kpp.causal.criteria.adjustment_sets import adjustment_sets as adjustment_se
 from kpp.causal.criteria.adjustment_sets import is_adjustment_set as is_adjustment_set
 from kpp.causal.criteria.adjustment_sets import is_backdoor_set as is_backdoor_set
 from kpp.causal.criteria.adjustment_sets import minimal_adjustment_sets as minimal_adjustment_sets
+from kpp.causal.criteria.adjustment_sets import optimal_adjustment_set as optimal_adjustment_set
 from kpp.causal.criteria.docalculus import exchange_action as exchange_action
 from kpp.causal.criteria.docalculus import insert_action as insert_action
 from kpp.causal.criteria.docalculus import insert_observation as insert_observation
@@ -19,7 +20,6 @@ from kpp.causal.criteria.frontdoor import minimal_frontdoor_set as minimal_front
 from kpp.causal.criteria.instruments import Instrument as Instrument
 from kpp.causal.criteria.instruments import instruments as instruments
 from kpp.causal.criteria.instruments import is_instrument as is_instrument
-from kpp.causal.criteria.optimal import optimal_adjustment_set as optimal_adjustment_set
 from kpp.causal.errors import CausalError as CausalError
 from kpp.causal.errors import ColliderError as ColliderError
 from kpp.causal.errors import CycleError as CycleError
@@ -42,7 +42,7 @@ from kpp.causal.graph.separation import minimal_separator as minimal_separator
 from kpp.causal.identification.coverage import Adjustment as Adjustment
 from kpp.causal.identification.coverage import find_adjustment as find_adjustment
 from kpp.causal.identification.estimand import Estimand as Estimand
-from kpp.causal.identification.hedges import Hedge as Hedge
+from kpp.causal.identification.identify import Hedge as Hedge
 from kpp.causal.identification.identify import identify as identify
 from kpp.causal.implied import implied_independences as implied_independences
 from kpp.foundation.arguments import guard_exports as _guard_exports

@@ -15,8 +15,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from kpp.causal.errors import CausalError, ColliderError, LatentNodeError
-from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
-from kpp.causal.graph.nodes import as_nodes
+from kpp.causal.graph.nodes import MixedGraph, NodeSet, as_nodes
 from kpp.causal.graph.separating_sets import minimal_separators
 from kpp.causal.graph.separation import d_connecting_path, d_separated, reachable
 

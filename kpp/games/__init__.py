@@ -1,7 +1,7 @@
 """Cooperative games whose players are features: coalitions, their values, and exact Shapley values."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
-from kpp.games.covariance.functionals import CoalitionValues as CoalitionValues
+from kpp.games.covariance.coalition_values import CoalitionValues as CoalitionValues
 from kpp.games.covariance.functionals import ShapleyValues as ShapleyValues
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
 from kpp.games.estimators.asymmetric import asymmetric_shapley_values as asymmetric_shapley_values
@@ -24,7 +24,7 @@ from kpp.games.estimators.sampled.sampling import sample_coalition_pairs as samp
 from kpp.games.estimators.sampled.sampling import sample_permutations as sample_permutations
 from kpp.games.estimators.shapiq_game import as_shapiq_game as as_shapiq_game
 from kpp.games.estimators.value_error import value_error as value_error
-from kpp.games.players.coalitions import all_coalitions as all_coalitions
+from kpp.games.players.players import all_coalitions as all_coalitions
 from kpp.games.players.players import as_players as as_players
 from kpp.games.values.abstract import AbstractProductValueFunction as AbstractProductValueFunction
 from kpp.games.values.abstract import AbstractValueFunction as AbstractValueFunction

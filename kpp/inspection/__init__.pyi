@@ -1,5 +1,5 @@
 from .curves.curve import curve as curve
-from .curves.gradients import gradient as gradient
+from .curves.curve import gradient as gradient
 from .curves.result import Curve as Curve
 from .reductions.importance import importance as importance
 from .scores import FeatureScores as FeatureScores

@@ -14,9 +14,9 @@ from kpp.kernels.heuristics import median_heuristic as median_heuristic
 from kpp.kernels.pairs.contextual import Contextual as Contextual
 from kpp.kernels.pairs.contextual import Kronecker as Kronecker
 from kpp.kernels.pairs.preference import GeneralizedPreferential as GeneralizedPreferential
+from kpp.kernels.pairs.preference import PairProduct as PairProduct
 from kpp.kernels.pairs.preference import Preferential as Preferential
-from kpp.kernels.pairs.skew import PairProduct as PairProduct
-from kpp.kernels.pairs.skew import SkewSymmetrized as SkewSymmetrized
+from kpp.kernels.pairs.preference import SkewSymmetrized as SkewSymmetrized
 from kpp.kernels.parameters import check_non_negative as check_non_negative
 from kpp.kernels.parameters import parameter as parameter
 from kpp.kernels.parameters import scalar as scalar

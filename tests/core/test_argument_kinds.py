@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 import kpp
 import kpp_models
 from kpp.causal import CausalDAG
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.nodes import MixedGraph
 from kpp.foundation.arguments import check_arguments, guard_exports, handed_out
 from kpp.kernels import RBF, AbstractKernel
 from kpp.runtime.files import expand_user

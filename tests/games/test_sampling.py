@@ -18,7 +18,7 @@ from kpp.games import (
     shapley_values_from_permutations,
     shapley_values_from_table,
 )
-from kpp.games.players.coalitions import from_integers, to_integers
+from kpp.games.players.players import from_integers, to_integers
 from kpp.games.toolkit import coalitions_of_permutations
 from kpp.kernels import RBF, Matern32
 

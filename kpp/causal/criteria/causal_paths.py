@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
-from kpp.causal.graph.nodes import as_nodes, reached
+from kpp.causal.graph.nodes import MixedGraph, Nodes, NodeSet, as_nodes, reached
 from kpp.causal.graph.separation import Path
 
 

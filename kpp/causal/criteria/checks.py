@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from kpp.causal.errors import CausalError, LatentNodeError
-from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
-from kpp.causal.graph.nodes import as_nodes, check_disjoint
+from kpp.causal.graph.nodes import MixedGraph, Nodes, NodeSet, as_nodes, check_disjoint
 from kpp.causal.graph.separation import Path, d_connecting_path
 from kpp.foundation.wording import brief, named
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 import dataclasses
 
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes, NodeSet
-from kpp.causal.graph.nodes import as_nodes, check_disjoint
+from kpp.causal.graph.nodes import Nodes, NodeSet, as_nodes, check_disjoint
 from kpp.causal.graph.separation import Path, d_connecting_path
 
 

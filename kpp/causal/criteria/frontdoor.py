@@ -24,8 +24,7 @@ from kpp.causal.criteria.causal_paths import directed_path
 from kpp.causal.criteria.checks import CriterionCheck, as_observed, closed, offered_nodes, required_nodes
 from kpp.causal.errors import NoAdjustmentError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes, NodeSet
-from kpp.causal.graph.nodes import check_question
+from kpp.causal.graph.nodes import Nodes, NodeSet, check_question
 from kpp.causal.graph.separating_sets import sets_between
 from kpp.causal.graph.separation import reachable
 from kpp.foundation.wording import named

@@ -24,8 +24,7 @@ from kpp.causal.criteria.causal_paths import forbidden_nodes, path_to_forbidden
 from kpp.causal.criteria.checks import CriterionCheck, as_observed, closed
 from kpp.causal.errors import CausalError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes, NodeSet
-from kpp.causal.graph.nodes import check_disjoint, check_question
+from kpp.causal.graph.nodes import Nodes, NodeSet, check_disjoint, check_question
 from kpp.causal.graph.separation import d_separated, nearest_separators
 from kpp.foundation.wording import named
 

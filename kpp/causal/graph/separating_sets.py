@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
-from kpp.causal.graph.nodes import reached
+from kpp.causal.graph.nodes import MixedGraph, NodeSet, reached
 
 #: An undirected graph: the neighbors of each node.
 Moral = dict[str, set[str]]

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from kpp.causal.errors import CausalError
-from kpp.causal.graph.mixed_graph import MixedGraph, Nodes, NodeSet
-from kpp.causal.graph.nodes import as_nodes, check_disjoint
+from kpp.causal.graph.nodes import MixedGraph, Nodes, NodeSet, as_nodes, check_disjoint
 from kpp.foundation.wording import named
 
 #: A node, and whether the last edge of the search points at it.

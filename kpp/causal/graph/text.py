@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from kpp.causal.errors import GraphSyntaxError
-from kpp.causal.graph.mixed_graph import MixedGraph
+from kpp.causal.graph.nodes import MixedGraph
 from kpp.foundation.wording import named
 
 _TOKEN = re.compile(

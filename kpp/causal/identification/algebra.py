@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import NodeSet
+from kpp.causal.graph.nodes import NodeSet
 from kpp.causal.graph.separation import on_open_walks
 from kpp.causal.identification.expressions import (
     Expression,

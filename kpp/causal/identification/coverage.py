@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
-from kpp.causal.criteria.adjustment_sets import is_adjustment_set, minimal_adjustment_sets
+from kpp.causal.criteria.adjustment_sets import is_adjustment_set, minimal_adjustment_sets, optimal_adjustment_set
 from kpp.causal.criteria.frontdoor import minimal_frontdoor_set
-from kpp.causal.criteria.optimal import optimal_adjustment_set
 from kpp.causal.errors import CausalError, NoAdjustmentError, NoOptimalSetError, NotCoveredError, NotIdentifiableError
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import Nodes, NodeSet
-from kpp.causal.graph.nodes import check_effect, check_question
+from kpp.causal.graph.nodes import Nodes, NodeSet, check_effect, check_question
 from kpp.causal.identification.identify import identify
 from kpp.foundation.wording import brief, named
 

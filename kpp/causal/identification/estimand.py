@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from kpp.causal.graph.mixed_graph import MixedGraph, NodeSet
-from kpp.causal.graph.nodes import as_nodes
+from kpp.causal.graph.nodes import MixedGraph, NodeSet, as_nodes
 from kpp.causal.identification.expressions import LATEX, TEXT, Expression, Notation, Probability
 from kpp.foundation.validation import count
 from kpp.foundation.wording import named

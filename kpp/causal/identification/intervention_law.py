@@ -22,7 +22,7 @@ import itertools
 from kpp.causal.errors import CausalError, UnknownNodeError
 from kpp.causal.graph.causal_order import CausalOrder
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.mixed_graph import NodeSet
+from kpp.causal.graph.nodes import NodeSet
 from kpp.causal.identification.expressions import Expression
 from kpp.causal.identification.identify import identify
 from kpp.foundation.wording import named

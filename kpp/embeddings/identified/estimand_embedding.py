@@ -17,9 +17,8 @@ from kpp.data.tables import as_names
 from kpp.embeddings.identified.chain_weights import ChainSample, Regression, chain_weights
 from kpp.embeddings.identified.chain_wiring import ScatteredError, chain_rank, regressed_laws
 from kpp.embeddings.identified.from_graph import kernel_or_default, read_columns, read_frame
-from kpp.embeddings.means.conditional import ConditionalMeanEmbedding
+from kpp.embeddings.means.conditional import ConditionalMeanEmbedding, select_regularization
 from kpp.embeddings.means.embedding import AbstractEmpiricalEmbedding
-from kpp.embeddings.means.regularization import select_regularization
 from kpp.foundation.validation import as_targets, check_same_rows, count, finite_arrays, is_concrete
 from kpp.foundation.wording import named
 from kpp.kernels import RBF, AbstractKernel, ProductKernel, check_non_negative, median_heuristic, parameter

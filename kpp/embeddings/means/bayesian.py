@@ -14,11 +14,11 @@ from kpp.embeddings.identified.from_graph import read_samples
 from kpp.embeddings.identified.treatment_adjustment import (
     AbstractAdjustment,
     FrontDoor,
+    Intervention,
     NoAdjustment,
     check_samples,
     num_rows,
 )
-from kpp.embeddings.identified.treatment_sections import Intervention
 from kpp.embeddings.means.embedding import AbstractEmbedding, check_same_kernel
 from kpp.foundation.validation import finite_arrays
 from kpp.functionals import FunctionalLaw, GPPosterior

@@ -19,8 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table, shapley_weights
-from kpp.games.players.coalitions import all_coalitions
-from kpp.games.players.players import Players
+from kpp.games.players.players import Players, all_coalitions
 from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import AbstractKernel
 from kpp.runtime.batching import rows_that_fit, split_rows, split_weights, sum_over

@@ -21,8 +21,7 @@ from kpp.games.estimators.game import Game
 from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampled.draw_errors import draw_errors
 from kpp.games.estimators.sampled.estimate import ShapleyEstimate
-from kpp.games.players.coalitions import from_integers
-from kpp.games.players.players import Players, as_players
+from kpp.games.players.players import Players, as_players, from_integers
 from kpp.games.values.abstract import AbstractValueFunction
 
 #: The largest number of coalitions that are valued.

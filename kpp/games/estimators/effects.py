@@ -16,7 +16,7 @@ from kpp.games.estimators.game import Game
 from kpp.games.estimators.methods import MAX_PLAYERS
 from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights
-from kpp.games.players.coalitions import Coalitions, Instances, all_coalitions
+from kpp.games.players.players import Coalitions, Instances, all_coalitions
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.weighted import AbstractWeighted
 from kpp.typing import AnyArray, PointFunction

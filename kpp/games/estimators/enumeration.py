@@ -16,8 +16,7 @@ from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
 from kpp.games.estimators.game import Game
-from kpp.games.players.coalitions import all_coalitions
-from kpp.games.players.players import Players
+from kpp.games.players.players import Players, all_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel

@@ -15,7 +15,7 @@ from kpp.games.estimators.quadratures.nodes import num_nodes
 from kpp.games.estimators.quadratures.quadrature import quadrature_shapley
 from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table
-from kpp.games.players.coalitions import MAX_ENUMERATED
+from kpp.games.players.players import MAX_ENUMERATED
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.interventional import Interventional
 from kpp.games.values.product_games import is_product_game

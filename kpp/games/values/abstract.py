@@ -14,7 +14,7 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from kpp.foundation.modules import AbstractModule
-from kpp.games.players.coalitions import CoalitionTable
+from kpp.games.players.players import CoalitionTable
 from kpp.kernels import AbstractProductKernel
 from kpp.typing import Points
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points, is_concrete
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
+from kpp.games.players.players import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction, check_function
 from kpp.runtime.batching import call_in_chunks, map_rows, row_axis, rows_that_fit
 from kpp.typing import AnyArray, PointFunction

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_points, check_type
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
+from kpp.games.players.players import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValueFunction
 from kpp.games.values.imputation import AbstractImputation, equal_weights, imputed_values
 from kpp.games.values.product_games import example_functions, product_values

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.foundation.validation import as_points, count, warn_if_float32
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, as_coalitions
+from kpp.games.players.players import Coalitions, CoalitionTable, Instances, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.conditional_embeddings import MatrixOf, median_kernel
 from kpp.games.values.product_games import example_functions

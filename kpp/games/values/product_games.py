@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import CoalitionTable
-from kpp.games.players.players import Players
+from kpp.games.players.players import CoalitionTable, Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.kernels import RBF, AbstractProductKernel
 from kpp.kernels.toolkit import has_product_terms

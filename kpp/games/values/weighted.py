@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances
+from kpp.games.players.players import Coalitions, CoalitionTable, Instances
 from kpp.games.values.abstract import check_function
 from kpp.games.values.conditional.conditional_embeddings import MatrixOf
 from kpp.games.values.imputation import AbstractImputation, mean_prediction, predict_groups

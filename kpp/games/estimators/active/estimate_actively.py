@@ -13,7 +13,7 @@ from kpp.games.estimators.active.evidence import as_kernel, fit_parameters, prio
 from kpp.games.estimators.game import Game
 from kpp.games.estimators.sampled.estimate import ShapleyEstimate
 from kpp.games.estimators.sampled.sampling import sample_coalition_pairs
-from kpp.games.players.coalitions import all_coalitions, from_integers, to_integers
+from kpp.games.players.players import all_coalitions, from_integers, to_integers
 from kpp.typing import RngKey
 
 # Of many players random coalitions are candidates: at least the first number, and the second per valued coalition.

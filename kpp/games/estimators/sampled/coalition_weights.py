@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import comb
 
-from kpp.games.players.coalitions import all_coalitions
+from kpp.games.players.players import all_coalitions
 from kpp.typing import AnyArray
 
 

@@ -24,7 +24,7 @@ from kpp.games.estimators.sampled.estimate import ShapleyEstimate
 from kpp.games.estimators.sampled.least_squares import shapley_values_from_pairs
 from kpp.games.estimators.sampled.permutations import coalitions_of_permutations, shapley_values_from_permutations
 from kpp.games.estimators.sampled.sampling import coalition_pairs_in_rounds, sample_permutations
-from kpp.games.players.coalitions import MAX_ENUMERATED, all_coalitions
+from kpp.games.players.players import MAX_ENUMERATED, all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
 from kpp.runtime.memory import check_count

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from kpp.games.players.coalitions import from_integers, to_integers
+from kpp.games.players.players import from_integers, to_integers
 from kpp.typing import AnyArray
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, UInt32
 
 from kpp.foundation.validation import check_rng_key
-from kpp.games.players.coalitions import from_integers, to_integers
+from kpp.games.players.players import from_integers, to_integers
 from kpp.runtime.memory import check_count
 from kpp.typing import RngKey
 

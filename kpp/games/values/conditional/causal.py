@@ -1,4 +1,6 @@
-"""Causal value functions: after interventions, laws are Gaussian, have a Gaussian copula, or are drawn by embeddings."""
+"""Causal value functions: laws after interventions, Gaussian, with a Gaussian copula, or drawn by embeddings."""
+
+# No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from kpp.causal import CausalDAG, CausalError, CausalOrder, as_graph
 from kpp.causal.toolkit import LawFactor, factors_of_features, gaussian_precision, marginal_precision
 from kpp.foundation.validation import as_points, count, one_of
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, Instances
+from kpp.games.players.players import Coalitions, Instances
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.causal_graphs import Graph, as_names, names_of_features, positions
 from kpp.games.values.conditional.conditional_embeddings import REGULARIZED, median_kernel, restricted_matrices

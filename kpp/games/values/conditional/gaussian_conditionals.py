@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.foundation.validation import as_points, count
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, Instances
+from kpp.games.players.players import Coalitions, Instances
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.imputation import AbstractImputation, equal_weights
 from kpp.games.values.product_games import example_functions

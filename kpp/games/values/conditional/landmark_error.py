@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from kpp.foundation.validation import count
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Instances
+from kpp.games.players.players import Instances
 from kpp.games.values.conditional.observational import Observational, proper_coalitions
 from kpp.typing import AnyArray, PointFunction, RngKey
 

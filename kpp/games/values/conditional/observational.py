@@ -17,7 +17,7 @@ from kpp.features import Nystrom
 from kpp.foundation.validation import as_points, as_targets, check_rng_key, is_concrete, one_of, warn_if_float32
 from kpp.foundation.wording import warn_at_edge
 from kpp.functions import RKHSFunction
-from kpp.games.players.coalitions import Coalitions, CoalitionTable, Instances, all_coalitions, as_coalitions
+from kpp.games.players.players import Coalitions, CoalitionTable, Instances, all_coalitions, as_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.conditional_embeddings import (
     REGULARIZED,
