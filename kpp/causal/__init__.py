@@ -31,9 +31,9 @@ from kpp.causal.errors import NotCoveredError as NotCoveredError
 from kpp.causal.errors import NotIdentifiableError as NotIdentifiableError
 from kpp.causal.errors import UnknownNodeError as UnknownNodeError
 from kpp.causal.graph.causal_order import CausalOrder as CausalOrder
+from kpp.causal.graph.causal_order import as_graph as as_graph
 from kpp.causal.graph.cpdag import CPDAG as CPDAG
 from kpp.causal.graph.dag import CausalDAG as CausalDAG
-from kpp.causal.graph.reading import as_graph as as_graph
 from kpp.causal.graph.separation import Path as Path
 from kpp.causal.graph.separation import d_connecting_path as d_connecting_path
 from kpp.causal.graph.separation import d_separated as d_separated

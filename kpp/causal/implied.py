@@ -6,8 +6,8 @@ from itertools import combinations
 from typing import Any
 
 from kpp.causal.colliders import Independence
+from kpp.causal.graph.causal_order import as_causal_graph
 from kpp.causal.graph.dag import CausalDAG
-from kpp.causal.graph.reading import as_causal_graph
 from kpp.causal.graph.separation import minimal_separator
 
 

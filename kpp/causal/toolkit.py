@@ -9,12 +9,12 @@ from kpp.causal.criteria.docalculus import RuleCheck as RuleCheck
 from kpp.causal.errors import NotDisjointError as NotDisjointError
 from kpp.causal.errors import TreatmentIsOutcomeError as TreatmentIsOutcomeError
 from kpp.causal.errors import UnreachableOutcomeError as UnreachableOutcomeError
+from kpp.causal.graph.causal_order import as_causal_graph as as_causal_graph
+from kpp.causal.graph.causal_order import as_order as as_order
 from kpp.causal.graph.nodes import as_nodes as as_nodes
 from kpp.causal.graph.nodes import check_disjoint as check_disjoint
 from kpp.causal.graph.nodes import check_effect as check_effect
 from kpp.causal.graph.nodes import check_question as check_question
-from kpp.causal.graph.reading import as_causal_graph as as_causal_graph
-from kpp.causal.graph.reading import as_order as as_order
 from kpp.causal.graph.separation import reachable as reachable
 from kpp.causal.identification.chains import Chain as Chain
 from kpp.causal.identification.chains import ConditionalLaw as ConditionalLaw

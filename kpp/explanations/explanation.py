@@ -18,7 +18,6 @@ from kpp.data.tables import Schema
 from kpp.explanations.parts import export as _export
 from kpp.explanations.parts import importing as _import
 from kpp.explanations.parts import probabilities as _probabilities
-from kpp.explanations.parts import storage as _storage
 from kpp.explanations.parts import uncertainty as _uncertainty
 from kpp.explanations.parts.build import SAMPLE_DIMS, additivity_error, build_dataset, check_dataset, select
 from kpp.explanations.parts.export import explanation_html
@@ -500,7 +499,7 @@ class Explanation:
             FileExistsError: If the path ends in .zarr and is there, but holds anything that kpp did not write.
             OSError: If it cannot be written, such as on a full disk.
         """
-        _storage.save(self.dataset, path)
+        _export.save(self.dataset, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Explanation:
@@ -512,7 +511,7 @@ class Explanation:
             ValueError: If the file holds something else, is damaged, or is not complete. A damaged block of a Zarr
                 store is noticed when it is read.
         """
-        return cls(_storage.load(path))
+        return cls(_export.load(path))
 
     def __repr__(self) -> str:
         """Summarize the explanation in a few lines."""

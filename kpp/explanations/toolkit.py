@@ -7,7 +7,7 @@ from kpp.explanations.grouped_points import freeze_groups as freeze_groups
 from kpp.explanations.grouped_points import group_points as group_points
 from kpp.explanations.law import LawOfDraws as LawOfDraws
 from kpp.explanations.parts.export import load_shap as load_shap
-from kpp.explanations.parts.storage import marked as marked
+from kpp.explanations.parts.export import marked as marked
 from kpp.explanations.parts.uncertainty import drawn_independently as drawn_independently
 from kpp.explanations.predictors import ReadPredictor as ReadPredictor
 from kpp.explanations.predictors import Requirement as Requirement

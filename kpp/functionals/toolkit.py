@@ -1,6 +1,6 @@
 """More of `kpp.functionals`, for authors of models and plugins; names may change in minor versions."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
-from kpp.functionals.partial_dependence import PartialDependence as PartialDependence
+from kpp.functionals.averages import PartialDependence as PartialDependence
 
 _guard_exports(globals())

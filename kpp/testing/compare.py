@@ -70,11 +70,18 @@ def assert_raises(errors: type[Exception] | tuple[type[Exception], ...], call: C
     raise AssertionError(f"{what} is accepted")
 
 
-def assert_same_tree(first: PyTree, second: PyTree, what: str) -> None:
-    """Assert that two pytrees have the same structure and equal leaves."""
-    assert jax.tree.structure(first) == jax.tree.structure(second), f"{what}: the structure of the pytree differs"
-    for leaf, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        assert np.array_equal(np.asarray(leaf), np.asarray(other)), f"{what}: a leaf of the pytree differs"
+def assert_same_tree(copy: PyTree, tree: PyTree) -> None:
+    """Assert that the copy of a pytree has the same structure and equal leaves."""
+    assert jax.tree.structure(copy) == jax.tree.structure(tree), "the copy: the structure of the pytree differs"
+    for leaf, other in zip(jax.tree.leaves(copy), jax.tree.leaves(tree), strict=True):
+        assert np.array_equal(np.asarray(leaf), np.asarray(other)), "the copy: a leaf of the pytree differs"
+
+
+def tree_copy(tree: PyTree) -> Any:
+    """Flatten and unflatten a pytree, as jit and vmap do, and assert that this gives the same pytree."""
+    copy = jax.tree.unflatten(jax.tree.structure(tree), jax.tree.leaves(tree))
+    assert_same_tree(copy, tree)
+    return copy
 
 
 def rows(batch: PyTree, index: slice | int | np.ndarray) -> PyTree:

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.priors import prior_sites, sample
-from kpp.testing.compare import assert_close, assert_raises, assert_same_tree, laws_in, num_points, rows, spec_copy
+from kpp.testing.compare import assert_close, assert_raises, laws_in, num_points, rows, spec_copy, tree_copy
 from kpp.typing import Leaf
 
 _STEP = 1e-6
@@ -131,14 +131,9 @@ def gradients_are_finite_differences(kernel: AbstractKernel, x: PyTree) -> None:
 
 def survives_the_round_trip_as_a_pytree(kernel: AbstractKernel, x: PyTree) -> None:
     """Flattening and unflattening, as jit and vmap do, gives the same kernel."""
-    leaves, structure = jax.tree.flatten(kernel)
-    assert all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves), (
-        "every leaf must be an array, others belong in static fields; got "
-        f"{[type(leaf).__name__ for leaf in leaves if not isinstance(leaf, (jax.Array, np.ndarray))]}"
-    )
-    copy = jax.tree.unflatten(structure, leaves)
-    assert_same_tree(copy, kernel, "the copy")
-    assert_close(_matrix(copy, x, x), _matrix(kernel, x, x), "k(x, x) of the copy and of the kernel")
+    others = [type(leaf).__name__ for leaf in jax.tree.leaves(kernel) if not isinstance(leaf, (jax.Array, np.ndarray))]
+    assert not others, f"every leaf must be an array, others belong in static fields; got {others}"
+    assert_close(_matrix(tree_copy(kernel), x, x), _matrix(kernel, x, x), "k(x, x) of the copy and of the kernel")
 
 
 def keeps_the_dtype_of_the_points(kernel: AbstractKernel, x: PyTree) -> None:
@@ -168,11 +163,8 @@ def repr_shows_values(kernel: AbstractKernel, x: PyTree) -> None:
 
 def refuses_to_evaluate_priors(kernel: AbstractKernel, x: PyTree) -> None:
     """Evaluating a kernel that holds a prior raises a TypeError that names the leaf and kpp.sample."""
-    for path, leaf in jax.tree.leaves_with_path(kernel):
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            continue
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
-        with_prior = _with_leaf(kernel, _leaf_names(kernel).index(name), dist.HalfNormal(1.0))
+    for index, name in _numbers(kernel).items():
+        with_prior = _with_leaf(kernel, index, dist.HalfNormal(1.0))
         for what, call in (
             ("k(x, x)", lambda kernel=with_prior: kernel(x, x)),
             ("gram(x)", lambda kernel=with_prior: kernel.gram(x)),
@@ -186,8 +178,7 @@ def refuses_to_evaluate_priors(kernel: AbstractKernel, x: PyTree) -> None:
 
 def sample_replaces_priors(kernel: AbstractKernel, x: PyTree) -> None:
     """kpp.sample draws every prior at a site named after its leaf and returns a kernel that can be evaluated."""
-    floats = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(kernel)]
-    expected = [f"kernel.{name}" for name, is_float in zip(_leaf_names(kernel), floats, strict=True) if is_float]
+    expected = [f"kernel.{name}" for name in _numbers(kernel).values()]
     with_priors = jax.tree.map(_with_prior, kernel)
     sites = list(prior_sites("kernel", with_priors))
     assert sites == expected, f"the priors of {expected} have the sites {sites}"
@@ -369,8 +360,11 @@ def _with_leaf(kernel: AbstractKernel, index: int, value: Leaf) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-def _leaf_names(kernel: AbstractKernel) -> list[str]:
-    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(kernel)]
+def _numbers(kernel: AbstractKernel) -> dict[int, str]:
+    """Return the positions and names of the leaves of floating-point numbers."""
+    leaves = enumerate(jax.tree.leaves_with_path(kernel))
+    floats = {index: path for index, (path, leaf) in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)}
+    return {index: jax.tree_util.keystr(path, simple=True, separator=".") for index, path in floats.items()}
 
 
 def _masks(x: PyTree) -> np.ndarray:

@@ -192,7 +192,7 @@ def survives_the_round_trip_through_a_spec(model: AbstractModel, x: object, y: A
     copy = spec_copy(model)
     if copy is not None:
         assert to_spec(copy) == to_spec(model), f"the copy is {to_spec(copy)}, the model {to_spec(model)}"
-        assert_same_tree(copy, model, "the copy")
+        assert_same_tree(copy, model)
 
 
 def refuses_bad_input(model: AbstractModel, x: object, y: AnyArray) -> None:

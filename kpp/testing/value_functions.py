@@ -16,14 +16,13 @@ from kpp.games import AbstractValueFunction, all_coalitions, shapley_values, sha
 from kpp.testing.compare import (
     assert_close,
     assert_raises,
-    assert_same_tree,
     laws_in,
     num_points,
     once_per_example,
     rows,
     spec_copy,
+    tree_copy,
 )
-from kpp.typing import AnyArray
 
 # The largest number of features whose coalitions are enumerated, for the axioms. The other laws ask for the same
 # coalitions then, because each number of coalitions is a compiled program of its own.
@@ -41,15 +40,13 @@ def values_have_a_row_a_coalition(value_function: AbstractValueFunction, functio
 
 def full_coalition_is_the_prediction(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
     """The value of the full coalition is the prediction."""
-    coalitions = np.ones((1, _num_features(x)), dtype=bool)
-    values = _row(value_function(function, x, coalitions), function, 0)
+    values = _value_of(value_function, function, x, present=True)
     assert_close(values, function(x), "the value of the full coalition and the prediction", factor=100)
 
 
 def empty_coalition_is_the_base(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree) -> None:
     """The value of the empty coalition is the base value of the value function, for every point."""
-    coalitions = np.zeros((1, _num_features(x)), dtype=bool)
-    values = _row(value_function(function, x, coalitions), function, 0)
+    values = _value_of(value_function, function, x, present=False)
     base = np.asarray(value_function.base_at(function, x))
     batch = len(function.batch_shape)
     if base.ndim == values.ndim - 1:
@@ -129,10 +126,7 @@ def survives_the_round_trip_as_a_pytree(
     value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree
 ) -> None:
     """Flattening and unflattening gives the same value function."""
-    leaves, structure = jax.tree.flatten(value_function)
-    copy = jax.tree.unflatten(structure, leaves)
-    assert_same_tree(copy, value_function, "the copy")
-    coalitions = _coalitions(x)
+    coalitions, copy = _coalitions(x), tree_copy(value_function)
     assert_close(copy(function, x, coalitions), value_function(function, x, coalitions), "values of the copy")
 
 
@@ -209,6 +203,7 @@ def _coalitions(x: PyTree) -> np.ndarray:
     return np.concatenate([np.zeros((1, d), bool), np.eye(d, dtype=bool), all_but_first[None], np.ones((1, d), bool)])
 
 
-def _row(values: AnyArray, function: RKHSFunction, index: int) -> np.ndarray:
-    """Return the values of one coalition, with the draw axes first."""
-    return np.take(np.asarray(values), index, axis=len(function.batch_shape))
+def _value_of(value_function: AbstractValueFunction, function: RKHSFunction, x: PyTree, present: bool) -> np.ndarray:
+    """Return the values of the coalition of all features or of none, with the draw axes first."""
+    coalitions = np.full((1, _num_features(x)), present)
+    return np.take(np.asarray(value_function(function, x, coalitions)), 0, axis=len(function.batch_shape))

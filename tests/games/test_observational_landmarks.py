@@ -26,7 +26,7 @@ from kpp.kernels import RBF, Categorical, Linear, Matern12, Periodic, ProductKer
 from oracles.kernels import rbf
 from oracles.landmark_conditioning import gaussian_conditional_values, landmark_values, landmark_weights
 
-embeddings = importlib.import_module("kpp.games.values.conditional.landmark_embeddings")
+embeddings = importlib.import_module("kpp.games.values.conditional.conditional_embeddings")
 
 RNG = np.random.default_rng(4)
 COALITIONS = all_coalitions(3)

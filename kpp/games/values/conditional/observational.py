@@ -21,13 +21,14 @@ from kpp.games.players.players import Coalitions, CoalitionTable, Instances, all
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.conditional.conditional_embeddings import (
     REGULARIZED,
+    LandmarkEmbeddings,
     MatrixOf,
     direct_solve,
     median_kernel,
+    read_landmarks,
     restricted_matrices,
     single_term,
 )
-from kpp.games.values.conditional.landmark_embeddings import LandmarkEmbeddings, read_landmarks
 from kpp.games.values.imputation import imputed_values, mean_prediction
 from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values, weighted_sums
