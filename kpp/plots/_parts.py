@@ -55,10 +55,14 @@ def has_draws(array: xr.DataArray) -> bool:
     return all(dim in array.dims for dim in _SAMPLE_DIMS)
 
 
-def with_rest(order: np.ndarray, max_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the features shown, the most important first, and of the combined remaining ones."""
-    shown = first(order, max_features)
-    return (shown, order[:0]) if len(shown) == len(order) else (shown[:-1], order[max_features - 1 :])
+def with_rest(order: np.ndarray, max_features: int, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return the positions of the features shown and of the others, which share the last row, and the rows' labels."""
+    shown, rest = first(order, max_features), order[:0]
+    if len(shown) == len(order):
+        return shown, rest, [names[j] for j in shown]
+    shown, rest = shown[:-1], order[max_features - 1 :]
+    others = f"{len(rest)} other features" if len(rest) > 1 else "1 other feature"
+    return shown, rest, [*(names[j] for j in shown), others]
 
 
 def first(order: np.ndarray, max_features: int) -> np.ndarray:
@@ -102,11 +106,6 @@ def _without_formulas(text: str) -> str:
     import matplotlib as mpl
 
     return text.replace("$", r"\$") if mpl.rcParams["text.parse_math"] else text
-
-
-def rest_label(count: int) -> str:
-    """Return the label of the remaining features, which are shown as one row."""
-    return f"{count} other features" if count > 1 else "1 other feature"
 
 
 def has_value(value: Any) -> bool:

@@ -69,8 +69,7 @@ class Indices(NamedTuple):
 
 def indices_of_posterior(predictor: Any, function: RKHSFunction, question: Question, num_draws: int) -> Indices:
     """Compute indices of draws of the function of a Gaussian process."""
-    available = math.prod(function.batch_shape)
-    chosen = _evenly(available, _num_affordable(function, question, num_draws))
+    chosen = _affordable(function, question, num_draws)
     per_draw = -(-num_draws // len(chosen))
     found: list[Indices] = []
     points, checked = (_random_rows(question, num) for num in (_MOST_POINTS, _CHECKED))
@@ -86,18 +85,19 @@ def indices_of_posterior(predictor: Any, function: RKHSFunction, question: Quest
     return _joined(found)._replace(
         mean=np.mean(means, axis=0) if means else None,
         left_out=float(np.mean([part.left_out for part in found])),
-        used=(len(chosen), available),
+        used=(len(chosen), math.prod(function.batch_shape)),
     )
 
 
 def indices_of_functions(function: RKHSFunction, question: Question, num_draws: int) -> Indices:
     """Compute indices of an RKHS function, or of some of its draws."""
-    available = math.prod(function.batch_shape)
-    chosen = _evenly(available, _num_affordable(function, question, num_draws))
+    chosen = _affordable(function, question, num_draws)
     places = [_place(int(position), function.batch_shape) for position in chosen]
     draws = [function.at_draw(place) if place else function for place in places]
     found = [_of_outputs(draw, np.asarray(draw.coefficients)[:, None], question) for draw in draws]
-    return _joined(found)._replace(used=(len(chosen), available) if function.batch_shape else None)
+    return _joined(found)._replace(
+        used=(len(chosen), math.prod(function.batch_shape)) if function.batch_shape else None
+    )
 
 
 def indices_of_callable(function: PointFunction, question: Question) -> Indices:
@@ -184,12 +184,10 @@ def _posteriors(predictor: Any, function: RKHSFunction, chosen: np.ndarray) -> I
         yield posterior.at_draw(_place(int(position), posterior.batch_shape))
 
 
-def _num_affordable(function: RKHSFunction, question: Question, num_draws: int) -> int:
+def _affordable(function: RKHSFunction, question: Question, num_draws: int) -> np.ndarray:
     products = (function.num_points + _USUAL_POINTS) ** 2 * question.rows.size
-    return max(1, min(num_draws, max(_FEWEST, int(_AFFORDABLE / products))))
-
-
-def _evenly(available: int, wanted: int) -> np.ndarray:
+    wanted = max(1, min(num_draws, max(_FEWEST, int(_AFFORDABLE / products))))
+    available = math.prod(function.batch_shape)
     return np.linspace(0, available - 1, min(available, wanted)).round().astype(int)
 
 

@@ -39,9 +39,7 @@ def bar(
     """
     values = _parts.check_dims(values, "values", ("instance", "feature"))
     importance = mean_absolute(values, independent=independent)
-    shown, rest = _parts.with_rest(importance_order(importance), max_features)
-    names = _parts.names_of(values)
-    labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
+    shown, rest, labels = _parts.with_rest(importance_order(importance), max_features, _parts.names_of(values))
     return _draw_bars(
         _with_rest(importance, shown, rest),
         labels,

@@ -39,10 +39,9 @@ def beeswarm(
         ax: Where to draw; a new figure by default.
     """
     values = _parts.check_dims(values, "values", ("instance", "feature"))
-    shown, rest = _parts.with_rest(importance_order(mean_absolute(values)), max_features)
+    order, names = importance_order(mean_absolute(values)), _parts.names_of(values)
+    shown, rest, labels = _parts.with_rest(order, max_features, names)
     values = _parts.average(values)
-    names = _parts.names_of(values)
-    labels = [names[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
     ax = _parts.axes_for(ax, _parts.height_for(len(labels)))
     ax.axvline(0.0, color=_colors.FAINT, linewidth=1.0, zorder=0)
     table = (

@@ -39,10 +39,9 @@ def waterfall(
         float(_parts.average(_parts.check_dims(v, n, ())))
         for v, n in ((base_value, "base_value"), (prediction, "prediction"))
     )
-    shown, rest = _parts.with_rest(np.argsort(-np.abs(mean), kind="stable"), max_features)
-    steps = np.append(mean[shown], mean[rest].sum()) if len(rest) else mean[shown]
     labels = [_label(name, data, j) for j, name in enumerate(_parts.names_of(values))]
-    labels = [labels[j] for j in shown] + ([_parts.rest_label(len(rest))] if len(rest) else [])
+    shown, rest, labels = _parts.with_rest(np.argsort(-np.abs(mean), kind="stable"), max_features, labels)
+    steps = np.append(mean[shown], mean[rest].sum()) if len(rest) else mean[shown]
     starts = base + np.append(0.0, np.cumsum(steps)[:-1])
     ax = _parts.axes_for(ax, _parts.height_for(len(labels)) + 0.5)
     _draw_steps(ax, starts, steps)
