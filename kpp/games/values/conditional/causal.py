@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: Equinox reads `AbstractVar` off the annotation itself.
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -16,10 +16,10 @@ from numpy.polynomial.legendre import legvander
 from kpp.causal import CausalDAG, CausalError, CausalOrder, as_graph
 from kpp.causal.toolkit import LawFactor, factors_of_features, gaussian_precision, marginal_precision
 from kpp.foundation.validation import as_points, count, one_of
+from kpp.foundation.wording import named
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Coalitions, Instances
 from kpp.games.values.abstract import AbstractValueFunction
-from kpp.games.values.conditional.causal_graphs import Graph, as_names, names_of_features, positions
 from kpp.games.values.conditional.conditional_embeddings import REGULARIZED, median_kernel, restricted_matrices
 from kpp.games.values.conditional.gaussian_conditionals import AbstractSampled, Sampler, copula_quantiles, copula_scores
 from kpp.games.values.imputation import AbstractImputation, equal_weights
@@ -31,6 +31,34 @@ from kpp.linalg.toolkit import DenseRidge
 from kpp.runtime.batching import sum_arrays
 from kpp.runtime.random import uniform
 from kpp.typing import AnyArray, Leaf, RngKey
+
+Graph = CausalDAG | CausalOrder
+
+
+def as_names(names: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names of features as a tuple, or None."""
+    return None if names is None else tuple(map(str, names))
+
+
+def names_of_features(graph: Graph, feature_names: tuple[str, ...] | None, num_features: int) -> tuple[str, ...]:
+    """Return the names of the features.
+
+    The default is x0, x1, ... if these are nodes, and otherwise the observed nodes in the graph's order.
+    """
+    numbered = tuple(f"x{j}" for j in range(num_features))
+    if feature_names is None and set(numbered) <= set(graph.nodes):
+        return numbered
+    hidden = () if isinstance(graph, CausalOrder) else graph.latent
+    names = feature_names or tuple(node for node in graph.nodes if node not in hidden)
+    if len(names) != num_features:
+        argument = "feature_names" if feature_names else "graph"
+        raise ValueError(
+            f"`{argument}` must name the {num_features} features of `background`, got {len(names)}: {named(names)}"
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"`feature_names` must be different from each other, got {twice} more than once")
+    return names
 
 
 class Causal(AbstractSampled):
@@ -124,7 +152,7 @@ def _form(
         return form
     # One form for each subset of the members; the form of the empty one is 0.
     forms = {absent: gaussian_precision(expression, correlation, names) for absent, expression in factor.expressions}
-    places = positions(factor.members, names)
+    places = [names.index(name) for name in factor.members]
     bits = [2**bit for bit in range(len(places))]
     subsets = [
         frozenset(name for name, bit in zip(factor.members, bits, strict=True) if row & bit)
