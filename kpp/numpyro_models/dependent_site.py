@@ -17,8 +17,7 @@ from kpp.gp.laws.distributions import GaussianProcessMarginal
 from kpp.gp.laws.gaussian_laws import gaussian_loo_by_factor, student_t_loo_by_factor
 from kpp.inference.base import NumpyroModel
 from kpp.inference.fit.draws import draw_map, flatten_draws, unflatten_draws
-from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, require_known
-from kpp.numpyro_models.samples import read_samples
+from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, read_samples, require_known
 from kpp.storage import arviz_data
 
 _TINYGP = "tinygp.numpyro_support.TinyDistribution"

@@ -20,8 +20,7 @@ from kpp.data.tables import Schema, is_table
 from kpp.foundation.validation import one_of
 from kpp.inference.base import NumpyroModel, Site
 from kpp.inference.fit.draws import draw_map, flatten_draws, unflatten_draws
-from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, require_known
-from kpp.numpyro_models.samples import read_samples
+from kpp.numpyro_models.replay import Replay, Unknown, describe_sites, read_samples, require_known
 from kpp.runtime.batching import filled_chunks
 from kpp.typing import AnyArray
 
