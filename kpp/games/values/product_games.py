@@ -67,51 +67,40 @@ def product_values(
 
     The value function averages absent features' factors over references, and the kernel is a sum of product kernels.
     """
-    references = value_function.references(x.shape[1]).astype(x.dtype)
 
     def value(draw: RKHSFunction) -> Array:
         total = jnp.zeros((coalitions.shape[0], x.shape[0], *draw.output_shape), dtype=draw.coefficients.dtype)
         for term in draw.kernel.product_terms():
-            absent = _absent_products(value_function, term, references, draw.points, coalitions)
-            total = total + term.scale * _present_values(term, x, draw.points, coalitions, absent, draw.coefficients)
+            total = total + _term_values(value_function, term, draw, x, coalitions)
         return total + jnp.broadcast_to(draw.intercept, total.shape)
 
     return function.map_draws(value)
 
 
-def _absent_products(
-    value_function: AbstractProductValueFunction,
-    term: AbstractProductKernel,
-    references: Array,
-    points: Points,
-    coalitions: Array,
-) -> Float[Array, "c n"]:
-    """Average the products of the absent features' factors over the references."""
-
-    def of_chunk(chunk: tuple[Array, Array]) -> Array:
-        factors = value_function.absent_factors(term, chunk[0], points)
-        return jax.lax.map(lambda mask: chunk[1] @ masked_product(factors, ~mask), coalitions)
-
-    return sum_over(of_chunk, average_chunks(references, _chunk_size(references, points)))
-
-
-def _present_values(
-    term: AbstractProductKernel, x: Array, points: Points, coalitions: Array, absent: Array, coefficients: Array
+def _term_values(
+    game: AbstractProductValueFunction, term: AbstractProductKernel, draw: RKHSFunction, x: Array, masks: Array
 ) -> Float[Array, "c p *outputs"]:
-    """Multiply the products of the present features' factors with those of the absent ones, and sum over points."""
+    """Return the values of coalitions for one product term, without the intercept."""
+    points = draw.points
+    references = game.references(x.shape[1]).astype(x.dtype)
 
-    def value(chunk: Array) -> Array:
-        factors = term.factors(chunk, points)
+    def averages(chunk: tuple[Array, Array]) -> Array:
+        factors = game.absent_factors(term, chunk[0], points)
+        return jax.lax.map(lambda mask: chunk[1] @ masked_product(factors, ~mask), masks)
 
-        def one(coalition: tuple[Array, Array]) -> Array:
+    absent = sum_over(averages, average_chunks(references, _chunk_size(references, points)))
+
+    def values_at(rows: Array) -> Array:
+        factors = term.factors(rows, points)
+
+        def value(coalition: tuple[Array, Array]) -> Array:
             weighted = masked_product(factors, coalition[0]) * coalition[1][None]
-            return jnp.matmul(weighted, coefficients, precision="highest")
+            return jnp.matmul(weighted, draw.coefficients, precision="highest")
 
-        return jax.lax.map(one, (coalitions, absent))
+        return jax.lax.map(value, (masks, absent))
 
-    values = jax.lax.map(value, split_rows(x, _chunk_size(x, points)))
-    values = jnp.moveaxis(values, 0, 1)
-    return values.reshape(values.shape[0], -1, *values.shape[3:])[:, : x.shape[0]]
+    values = jnp.moveaxis(jax.lax.map(values_at, split_rows(x, _chunk_size(x, points))), 0, 1)
+    return term.scale * values.reshape(values.shape[0], -1, *values.shape[3:])[:, : x.shape[0]]
 
 
 def masked_product(factors: Float[Array, "d b n"], mask: Bool[Array, " d"]) -> Float[Array, "b n"]:

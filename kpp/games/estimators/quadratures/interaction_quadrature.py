@@ -32,7 +32,7 @@ from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
-from kpp.runtime.batching import average_chunks, sum_arrays
+from kpp.runtime.batching import average_chunks, sum_arrays, sum_over
 
 # Pairs of references and points of the function per batch: large enough for efficient matrix products.
 _PAIRS = 4096
@@ -108,13 +108,13 @@ def _by_ratios(nodes: tuple[np.ndarray, np.ndarray]) -> Callable[..., Float[Arra
             scale = 4 * weights[:, None] * jnp.prod(sums / 2, axis=0)
             scale = (scale[None] * coefficients.T[:, None]).reshape(coefficients.shape[1], -1)
 
-            def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
+            def at_node(node: tuple[Array, Array]) -> Array:
                 denominators = 1 + ratio * (1 - 2 * node[0])
                 scaled = ratio / denominators
                 weighted = node[1] * scale * jnp.prod(denominators, axis=0)[None]
-                return total + jnp.matmul(scaled[None] * weighted[:, None], scaled.T, precision="highest"), None
+                return jnp.matmul(scaled[None] * weighted[:, None], scaled.T, precision="highest")
 
-            return _integrate(add, nodes, absent, coefficients.shape[1])
+            return sum_over(at_node, tuple(jnp.asarray(values, dtype=absent.dtype) for values in nodes))
 
         return jax.lax.map(of_point, present)
 
@@ -128,7 +128,7 @@ def _by_products(nodes: tuple[np.ndarray, np.ndarray]) -> Callable[..., Float[Ar
         def of_point(factors: Array) -> Array:
             differences = factors[:, None] - absent
 
-            def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
+            def at_node(node: tuple[Array, Array]) -> Array:
                 mixed = absent + node[0] * differences
 
                 def of_player(player: Array) -> Array:
@@ -137,19 +137,10 @@ def _by_products(nodes: tuple[np.ndarray, np.ndarray]) -> Callable[..., Float[Ar
                     return jnp.matmul(sums, coefficients, precision="highest").T
 
                 parts = jax.lax.map(of_player, jnp.arange(absent.shape[0]))
-                return total + node[1] * jnp.swapaxes(parts, 0, 1), None
+                return node[1] * jnp.swapaxes(parts, 0, 1)
 
-            return _integrate(add, nodes, absent, coefficients.shape[1])
+            return sum_over(at_node, tuple(jnp.asarray(values, dtype=absent.dtype) for values in nodes))
 
         return jax.lax.map(of_point, present)
 
     return interactions
-
-
-def _integrate(
-    add: Callable[..., tuple[Array, None]], nodes: tuple[np.ndarray, np.ndarray], absent: Array, num_outputs: int
-) -> Float[Array, "o g g"]:
-    """Add up over the nodes."""
-    start = jnp.zeros((num_outputs, absent.shape[0], absent.shape[0]), dtype=absent.dtype)
-    table = tuple(jnp.asarray(values, dtype=absent.dtype) for values in nodes)
-    return jax.lax.scan(add, start, table)[0]
