@@ -63,9 +63,13 @@ ABOUT = {
     "values": "two outputs that are mixtures of two functions",
     "classes": "labels of three classes",
 }
+KNOWN = {
+    "outputs_classes_laplace": "a normal approximation at the mode of all scores is wider than their posterior, because "
+    "labels bound scores on one side only; prefer `kpp.NUTS`, whose intervals are half as wide."
+}
 INFERENCES_OF = {"values": ("nuts", "svi"), "classes": ("nuts", "laplace")}
 SIMULATIONS = {
-    f"outputs_{kind}_{name}": simulation(kind, ABOUT[kind], name)
+    f"outputs_{kind}_{name}": simulation(kind, ABOUT[kind], name, KNOWN.get(f"outputs_{kind}_{name}", ""))
     for kind, names in INFERENCES_OF.items()
     for name in names
 }
