@@ -64,8 +64,8 @@ ABOUT = {
     "classes": "labels of three classes",
 }
 KNOWN = {
-    "outputs_classes_laplace": "a normal approximation at the mode of the scores is wider than their posterior, because "
-    "labels bound scores on one side only; prefer `kpp.NUTS`, whose intervals are half as wide."
+    "outputs_classes_laplace": "a normal approximation at the mode of the scores is wider than their posterior, "
+    "because labels bound scores on one side only; prefer `kpp.NUTS`, whose intervals are half as wide."
 }
 INFERENCES_OF = {"values": ("nuts", "svi"), "classes": ("nuts", "laplace")}
 SIMULATIONS = {

@@ -2,6 +2,7 @@ from .belief import Belief as Belief
 from .belief import Draws as Draws
 from .belief import MixtureBelief as MixtureBelief
 from .belief import expected_improvement as expected_improvement
+from .box import maximize as maximize
 from .duels import DuelSearch as DuelSearch
 from .duels import expected_best_utility as expected_best_utility
 from .duels import search_by_duels as search_by_duels
