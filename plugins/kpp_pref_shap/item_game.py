@@ -18,16 +18,8 @@ from kpp.kernels import RBF, AbstractKernel, Contextual, GeneralizedPreferential
 from kpp.kernels.toolkit import Oriented, orient
 from kpp.preferences.toolkit import PreferenceTerm
 from kpp.typing import AnyArray, Leaf, RngKey
+from kpp_pref_shap import pair_functions
 from kpp_pref_shap.game import AbstractPreferenceGame, TermValues
-from kpp_pref_shap.pair_functions import (
-    MatchTable,
-    PairPoints,
-    as_known,
-    as_pairs,
-    number_items,
-    number_rows,
-    split_points,
-)
 from kpp_pref_shap.sections import Mask, Sections
 from kpp_pref_shap.skew_forms import SkewForm
 
@@ -107,12 +99,12 @@ class PreferentialItems(AbstractPreferenceGame):
     def playing_kernel(self, term: PreferenceTerm) -> AbstractKernel:
         return term.kernel
 
-    def playing_rows(self, matches: MatchTable) -> Float[AnyArray, "m d"]:
+    def playing_rows(self, matches: pair_functions.MatchTable) -> Float[AnyArray, "m d"]:
         return matches.items
 
-    def read_instances(self, function: RKHSFunction, x: PairPoints) -> _Duels:
+    def read_instances(self, function: RKHSFunction, x: pair_functions.PairPoints) -> _Duels:
         num_features = self.background.shape[1]
-        pairs, contexts = split_points(function.points)
+        pairs, contexts = pair_functions.split_points(function.points)
         if pairs.shape[-1] != num_features:
             raise ValueError(
                 f"`background` must have {pairs.shape[-1]} columns (features), as the items of `function`, got shape "
@@ -122,22 +114,22 @@ class PreferentialItems(AbstractPreferenceGame):
         if own != isinstance(x, tuple):
             needed = "the tuple (pairs, contexts)" if own else "an array: this function or game takes no contexts"
             raise ValueError(f"`x` must be {needed}, got {type(x).__name__}")
-        items, own_contexts = split_points(x)
+        items, own_contexts = pair_functions.split_points(x)
         if own:
             own_contexts = as_points(own_contexts, "x", num_features=contexts.shape[-1])
             check_same_rows(jnp.shape(items)[0], own_contexts.shape[0], "the pairs of x", "the contexts of x")
             own_contexts = _shared_context(own_contexts)
         if self.opponents is not None:
             return _against_all(as_points(items, num_features=num_features), self.opponents, own_contexts)
-        oriented = orient(as_pairs(items, "x", num_features), PreferentialItems, "x")
-        return _Duels(*number_items(oriented.pairs), None, oriented, own_contexts)
+        oriented = orient(pair_functions.as_pairs(items, "x", num_features), PreferentialItems, "x")
+        return _Duels(*pair_functions.number_items(oriented.pairs), None, oriented, own_contexts)
 
     def term_values(
         self,
         term: PreferenceTerm,
         weights: Float[Array, " m"],
         sections: Sections,
-        matches: MatchTable,
+        matches: pair_functions.MatchTable,
         instances: _Duels,
     ) -> TermValues:
         if term.context_kernel is not None:
@@ -199,12 +191,12 @@ class _Duels(eqx.Module):
 
 def _against_all(items: Float[Array, "p d"], opponents: Float[AnyArray, "r d"], contexts: AnyArray | None) -> _Duels:
     known = is_concrete(items) and is_concrete(opponents)
-    rows, index = number_rows((np if known else jnp).concatenate([items, opponents]))
+    rows, index = pair_functions.number_rows((np if known else jnp).concatenate([items, opponents]))
     left, others = index[: len(items)], index[len(items) :]
     return _Duels(rows, left, np.zeros_like(left), others, None, contexts)
 
 
 def _shared_context(contexts: Float[Array, "p c"]) -> Float[AnyArray, "p1 c"]:
     """Return one context if all contexts are known to be the same."""
-    known = as_known(contexts)
+    known = pair_functions.as_known(contexts)
     return known[:1] if isinstance(known, np.ndarray) and (known == known[:1]).all() else known

@@ -41,22 +41,26 @@ def of_members(function: Any) -> Any:
     """Return the preference h between members of a preference g between teams; other functions are unchanged."""
     if not (isinstance(function, RKHSFunction) and compares_teams(function.kernel)):
         return function
-    contextual = isinstance(function.points[0], tuple)
-    teams, contexts = function.points if contextual else (function.points, None)
-    pairs, duel, share = pair_members(*teams)
-    points = pairs if contexts is None else (pairs, contexts[duel])
-    kernel = jax.tree.map(lambda node: node.kernel if is_mean(node) else node, function.kernel, is_leaf=is_mean)
-    coefficients = np.asarray(function.coefficients)[..., duel] * share
-    return RKHSFunction(kernel, points, coefficients, function.intercept, function.batch_shape)
+    return _split_teams(function)[0]
 
 
 def posterior_of_members(posterior: GPPosterior) -> GPPosterior:
     """Return the posterior of h from that of g; one of items is returned unchanged."""
     if not compares_teams(posterior.mean.kernel):
         return posterior
-    teams = posterior.mean.points
-    _, duel, share = pair_members(*(teams[0] if isinstance(teams[0], tuple) else teams))
-    return GPPosterior(of_members(posterior.mean), np.asarray(posterior.root)[..., duel, :] * share[:, None])
+    mean, duel, share = _split_teams(posterior.mean)
+    return GPPosterior(mean, np.asarray(posterior.root)[..., duel, :] * share[:, None])
+
+
+def _split_teams(function: RKHSFunction) -> tuple[RKHSFunction, Int[np.ndarray, " r"], Float[np.ndarray, " r"]]:
+    """Return h, and the duel and the share of each of its pairs; see `pair_members`."""
+    contextual = isinstance(function.points[0], tuple)
+    teams, contexts = function.points if contextual else (function.points, None)
+    pairs, duel, share = pair_members(*teams)
+    points = pairs if contexts is None else (pairs, contexts[duel])
+    kernel = jax.tree.map(lambda node: node.kernel if is_mean(node) else node, function.kernel, is_leaf=is_mean)
+    coefficients = np.asarray(function.coefficients)[..., duel] * share
+    return RKHSFunction(kernel, points, coefficients, function.intercept, function.batch_shape), duel, share
 
 
 def duels_of_members(points: Any) -> tuple[Any, Float[np.ndarray, "t p"] | None]:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from kpp.data.tables import Schema
 from kpp.foundation.validation import as_finite_array, as_points, as_targets, check_same_rows
@@ -142,12 +142,8 @@ def place_inducing_pairs(inputs: Points, num: int, seed: int, kernel: AbstractKe
     """
     pairs, contexts = inputs if isinstance(inputs, tuple) else (inputs, None)
     known = np.asarray(pairs)
-    count, _, num_features = known.shape
-    first, second = known[:, 0], known[:, 1]
-    at = np.argmax(first != second, axis=1)
-    rows = np.arange(count)
-    exchanged = first[rows, at] > second[rows, at]
-    table = np.where(exchanged[:, None, None], known[:, ::-1], known).reshape(count, -1)
+    num_features = known.shape[2]
+    table, _ = orient_rows(known.reshape(len(known), -1))
     codes = code_columns(kernel, known.reshape(-1, num_features))
     codes = (*codes, *(num_features + j for j in codes))  # the columns of the second item follow
     if contexts is not None:
@@ -156,6 +152,25 @@ def place_inducing_pairs(inputs: Points, num: int, seed: int, kernel: AbstractKe
     centers = jnp.asarray(k_means_centers(table, num, seed, codes), known.dtype)
     chosen = centers[:, : 2 * num_features].reshape(-1, 2, num_features)
     return chosen if contexts is None else (chosen, centers[:, 2 * num_features :])
+
+
+def swap_rows(X: np.ndarray) -> np.ndarray:
+    """Return rows (N, 2 d) with their items exchanged."""
+    first, second = np.split(X, 2, axis=1)
+    return np.concatenate([second, first], axis=1)
+
+
+def orient_rows(X: np.ndarray) -> tuple[np.ndarray, Float[np.ndarray, " N"]]:
+    """Put the items of each row (N, 2 d) into lexicographic order, and return the rows and their signs.
+
+    The sign is 1 if the row is unchanged, -1 if the items were exchanged, and 0 for an item with itself.
+    """
+    first, second = np.split(X, 2, axis=1)
+    differs: Bool[np.ndarray, "N d"] = first != second
+    at = np.argmax(differs, axis=1)[:, None]
+    exchanged = np.take_along_axis(first > second, at, axis=1)[:, 0]
+    signs = np.where(exchanged, -1.0, 1.0) * differs.any(axis=1)
+    return np.where(exchanged[:, None], swap_rows(X), X), signs
 
 
 def _codes_of_contexts(kernel: AbstractKernel, contexts: np.ndarray) -> list[int]:

@@ -40,8 +40,9 @@ def held_out_gradient(
 
     The model is a `PreferenceRidge`, or another with its methods for the equation of the coefficients.
     """
-    solver = put_values(model, values).solver(train)
-    coefficients = put_values(model, values).coefficients(solver, train)
+    fitted = put_values(model, values)
+    solver = fitted.solver(train)
+    coefficients = fitted.coefficients(solver, train)
 
     def latent(values: Mapping[str, Array], coefficients: Array, matches: Matches) -> Array:
         kernel = put_values(model, values).kernel

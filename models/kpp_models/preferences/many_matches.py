@@ -40,7 +40,9 @@ from kpp_models.preferences.pairs.pair_solver import PairSolver
 from kpp_models.tables.machines.grid_search import Selection, put_values, search_grid
 
 Machine = TypeVar("Machine", bound="AbstractPreferenceMachine")
+PerPair = Float[Array, " m"]  # one number for each pair of the matches
 
+_FUNCTION = ("items", "pairs", "coefficients", "contexts", "context_numbers")  # the parts of g in the data
 _MAX_NEWTON = 50
 _TOLERANCE = 1e-8  # the tolerance of the last change of the log-odds
 # Tolerances for residuals of conjugate gradients. In Newton's method the right-hand side may exceed the step by a
@@ -170,42 +172,32 @@ class AbstractPreferenceMachine(AbstractModel):
         matches.refuse_teams(type(self).__name__)
         model = dataclasses.replace(self, kernel=_fitting_kernel(self.kernel, matches))  # type: ignore[type-var]
         solver = model.solver(matches)
-        pairs = solver.pairs
-        data = {
-            "items": pairs.items,
-            "pairs": pairs.pairs,
-            "contexts": pairs.contexts,
-            "context_numbers": pairs.context_numbers,
-            "trials": matches.counts,
-            "coefficients": self.coefficients(solver, matches),
-            "y": self.observations(matches),
-        }
-        return model, data, matches.schema
+        data = {name: getattr(solver.pairs, name) for name in _FUNCTION}
+        data |= {"coefficients": self.coefficients(solver, matches), "trials": matches.counts}
+        return model, data | {"y": self.observations(matches)}, matches.schema
 
     def solver(self, matches: Matches) -> PairSolver:
         """Prepare the linear systems of the fit to matches."""
-        return PairSolver.of(self, matches)
+        return PairSolver.of(self.kernel, self.regularization, matches, self.preconditioner_rank, self.max_steps)
 
     @abstractmethod
-    def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
+    def coefficients(self, solver: PairSolver, matches: Matches) -> PerPair:
         r"""Return the coefficients :math:`\alpha` of the pairs, (m,)."""
 
     @abstractmethod
-    def residual(self, matches: Matches, g: Float[Array, " m"], ridged: Float[Array, " m"]) -> Float[Array, " m"]:
+    def residual(self, matches: Matches, g: PerPair, ridged: PerPair) -> PerPair:
         r"""Return what is 0 at the solution, for g at the pairs and :math:`\rho \alpha`; see `held_out_gradient`."""
 
     @abstractmethod
-    def solve_adjoint(
-        self, solver: PairSolver, matches: Matches, coefficients: Float[Array, " m"], right: Float[Array, " m"]
-    ) -> Float[Array, " m"]:
+    def solve_adjoint(self, solver: PairSolver, matches: Matches, coefficients: PerPair, right: PerPair) -> PerPair:
         """Solve the system with the transposed derivative of `residual` in the coefficients."""
 
     @abstractmethod
-    def observations(self, matches: Matches) -> Float[Array, " m"]:
+    def observations(self, matches: Matches) -> PerPair:
         """Return the observations of the NumPyro model, one per pair, (m,)."""
 
     @abstractmethod
-    def process(self, trials: Float[Array, " m"]) -> tuple[AbstractKernel, AbstractPointwiseLikelihood]:
+    def process(self, trials: PerPair) -> tuple[AbstractKernel, AbstractPointwiseLikelihood]:
         """Return the kernel and the likelihood, without observations, of the Gaussian process whose mode is the fit."""
 
     @abstractmethod
@@ -213,17 +205,15 @@ class AbstractPreferenceMachine(AbstractModel):
         """Return the probability that the first item wins, plus half the probability of a tie, elementwise."""
 
     @abstractmethod
-    def loss(self, matches: Matches, g: Float[Array, " m"]) -> Float[Array, ""]:
+    def loss(self, matches: Matches, g: PerPair) -> Float[Array, ""]:
         """Return the mean loss of matches, for values of g at their pairs."""
 
     @abstractmethod
-    def held_out_log_density(
-        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
-    ) -> Float[Array, " m"]:
+    def held_out_log_density(self, y: PerPair, trials: PerPair, g: PerPair) -> PerPair:
         """Return the log density of the observations for leave-one-out values of g, (m,)."""
 
     @abstractmethod
-    def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
+    def draw_outcomes(self, rng_key: RngKey, trials: PerPair, g: PerPair) -> PerPair:
         """Draw `observations` of as many matches of each pair, given g."""
 
     def read_points(self, x: Any, schema: Schema | None) -> Any:
@@ -235,9 +225,9 @@ class AbstractPreferenceMachine(AbstractModel):
         pairs: Int[Array, "m 2"],
         contexts: Float[Array, "c f"] | None,
         context_numbers: Int[Array, " m"] | None,
-        trials: Float[Array, " m"],
-        coefficients: Float[Array, " m"],
-        y: Float[Array, " m"] | None = None,
+        trials: PerPair,
+        coefficients: PerPair,
+        y: PerPair | None = None,
     ) -> None:
         """The NumPyro model: the Gaussian process whose mode is the fit; it has no latent site.
 
@@ -250,8 +240,7 @@ class AbstractPreferenceMachine(AbstractModel):
 
     def item_function(self, data: Data) -> ItemFunction:
         """Return g, from the data of a fit, as a function that is fast to evaluate at many pairs."""
-        names = ("items", "pairs", "coefficients", "contexts", "context_numbers")
-        return ItemFunction(self.kernel, *(data[name] for name in names))
+        return ItemFunction(self.kernel, *(data[name] for name in _FUNCTION))
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
         return self.item_function(data).function()
@@ -329,22 +318,20 @@ class PreferenceRidge(AbstractPreferenceMachine):
         pairs, y = example_matches(rng_key)
         yield cls(GeneralizedPreferential(RBF(0.8) + 0.5), regularization=0.02), pairs, y
 
-    def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
+    def coefficients(self, solver: PairSolver, matches: Matches) -> PerPair:
         return _solve_weighted(solver, matches, self.observations(matches))
 
-    def residual(self, matches: Matches, g: Float[Array, " m"], ridged: Float[Array, " m"]) -> Float[Array, " m"]:
+    def residual(self, matches: Matches, g: PerPair, ridged: PerPair) -> PerPair:
         return g + ridged / matches.counts - self.observations(matches)
 
-    def solve_adjoint(
-        self, solver: PairSolver, matches: Matches, coefficients: Float[Array, " m"], right: Float[Array, " m"]
-    ) -> Float[Array, " m"]:
+    def solve_adjoint(self, solver: PairSolver, matches: Matches, coefficients: PerPair, right: PerPair) -> PerPair:
         return _solve_weighted(solver, matches, right)
 
-    def observations(self, matches: Matches) -> Float[Array, " m"]:
+    def observations(self, matches: Matches) -> PerPair:
         """Return the mean outcomes, from -1 to 1."""
         return (matches.wins - matches.losses) / matches.counts
 
-    def process(self, trials: Float[Array, " m"]) -> tuple[AbstractKernel, GaussianLikelihood]:
+    def process(self, trials: PerPair) -> tuple[AbstractKernel, GaussianLikelihood]:
         r"""Return :math:`k_E` and Gaussian noise of the variances :math:`N \lambda / c_i`."""
         ridge = jnp.sum(trials) * self.regularization
         return self.kernel, GaussianLikelihood(noise_variance=0.0, row_variances=ridge / trials)
@@ -353,24 +340,22 @@ class PreferenceRidge(AbstractPreferenceMachine):
         """Return (1 + g) / 2, cut at 0 and 1."""
         return jnp.clip(0.5 + 0.5 * g, 0.0, 1.0)
 
-    def loss(self, matches: Matches, g: Float[Array, " m"]) -> Float[Array, ""]:
+    def loss(self, matches: Matches, g: PerPair) -> Float[Array, ""]:
         """Return the mean squared error of the outcomes 1, 0 and -1."""
         total = matches.wins * (1 - g) ** 2 + matches.losses * (1 + g) ** 2 + matches.ties * g**2
         return jnp.sum(total) / jnp.sum(matches.counts)
 
-    def held_out_log_density(
-        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
-    ) -> Float[Array, " m"]:
+    def held_out_log_density(self, y: PerPair, trials: PerPair, g: PerPair) -> PerPair:
         r"""Return :math:`\log N(e_i; 0, s^2 / c_i)`, :math:`s^2` being the mean of :math:`c_i e_i^2`; see the class."""
         residuals = y - g
         return normal_log_density(residuals, jnp.zeros_like(g), jnp.mean(trials * residuals**2) / trials)
 
-    def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
+    def draw_outcomes(self, rng_key: RngKey, trials: PerPair, g: PerPair) -> PerPair:
         wins = jax.random.binomial(rng_key, trials, self.probability(g), dtype=g.dtype)
         return 2 * wins / trials - 1
 
 
-def _solve_weighted(solver: PairSolver, matches: Matches, right: Float[Array, " m"]) -> Float[Array, " m"]:
+def _solve_weighted(solver: PairSolver, matches: Matches, right: PerPair) -> PerPair:
     r"""Return :math:`(K_E + \rho C^{-1})^{-1} b = C^{1/2} (I + C^{1/2} K_E C^{1/2} / \rho)^{-1} C^{1/2} b / \rho`."""
     root = jnp.sqrt(matches.counts)
     return root * solver.solve(root, root * right, _RESIDUAL) / solver.ridge
@@ -409,7 +394,7 @@ class PreferenceLogistic(AbstractPreferenceMachine):
         pairs, y = example_matches(rng_key)
         yield cls(GeneralizedPreferential(RBF(0.8)) + Preferential(RBF(0.7)), regularization=0.02), pairs, y
 
-    def coefficients(self, solver: PairSolver, matches: Matches) -> Float[Array, " m"]:
+    def coefficients(self, solver: PairSolver, matches: Matches) -> PerPair:
         """Solve one linear system for each step of Newton's method."""
         counts, wins = matches.counts, self.observations(matches)
         coefficients = latent = jnp.zeros_like(counts)
@@ -426,22 +411,20 @@ class PreferenceLogistic(AbstractPreferenceMachine):
             f"{float(change):.1e}: raise `regularization`"
         )
 
-    def residual(self, matches: Matches, g: Float[Array, " m"], ridged: Float[Array, " m"]) -> Float[Array, " m"]:
+    def residual(self, matches: Matches, g: PerPair, ridged: PerPair) -> PerPair:
         return ridged - self.observations(matches) + matches.counts * jax.nn.sigmoid(g)
 
-    def solve_adjoint(
-        self, solver: PairSolver, matches: Matches, coefficients: Float[Array, " m"], right: Float[Array, " m"]
-    ) -> Float[Array, " m"]:
+    def solve_adjoint(self, solver: PairSolver, matches: Matches, coefficients: PerPair, right: PerPair) -> PerPair:
         # (r I + K W)^-1 = (I - K R (I + R K R / r)^-1 R / r) / r, with R = W^1/2
         latent = solver.ridge * solver.multiply(coefficients)
         root = jnp.sqrt(matches.counts * jax.nn.sigmoid(latent) * jax.nn.sigmoid(-latent))
         return (right - solver.multiply(root * solver.solve(root, root * right, _RESIDUAL))) / solver.ridge
 
-    def observations(self, matches: Matches) -> Float[Array, " m"]:
+    def observations(self, matches: Matches) -> PerPair:
         """Return the numbers of wins, a tie counting half."""
         return matches.wins + matches.ties / 2
 
-    def process(self, trials: Float[Array, " m"]) -> tuple[AbstractKernel, BinomialLikelihood]:
+    def process(self, trials: PerPair) -> tuple[AbstractKernel, BinomialLikelihood]:
         r"""Return :math:`k_E / (N \lambda)` and the likelihood of wins in c matches."""
         ridge = jnp.sum(trials) * self.regularization
         return self.kernel * (1.0 / ridge), BinomialLikelihood(exposure=trials)
@@ -450,25 +433,21 @@ class PreferenceLogistic(AbstractPreferenceMachine):
         """Return the logistic function of g."""
         return jax.nn.sigmoid(g)
 
-    def loss(self, matches: Matches, g: Float[Array, " m"]) -> Float[Array, ""]:
+    def loss(self, matches: Matches, g: PerPair) -> Float[Array, ""]:
         """Return the mean log loss, a tie counting half."""
         wins = self.observations(matches)
         total = wins * jax.nn.softplus(-g) + (matches.counts - wins) * jax.nn.softplus(g)
         return jnp.sum(total) / jnp.sum(matches.counts)
 
-    def held_out_log_density(
-        self, y: Float[Array, " m"], trials: Float[Array, " m"], g: Float[Array, " m"]
-    ) -> Float[Array, " m"]:
+    def held_out_log_density(self, y: PerPair, trials: PerPair, g: PerPair) -> PerPair:
         """Return the log probability of the wins of each pair."""
         return BinomialLikelihood(y, trials).log_density(g)
 
-    def draw_outcomes(self, rng_key: RngKey, trials: Float[Array, " m"], g: Float[Array, " m"]) -> Float[Array, " m"]:
+    def draw_outcomes(self, rng_key: RngKey, trials: PerPair, g: PerPair) -> PerPair:
         return jax.random.binomial(rng_key, trials, self.probability(g), dtype=g.dtype)
 
 
-def _direction(
-    solver: PairSolver, counts: Array, wins: Array, coefficients: Array, latent: Array
-) -> Float[Array, " m"]:
+def _direction(solver: PairSolver, counts: Array, wins: Array, coefficients: Array, latent: Array) -> PerPair:
     r"""Return the step of Newton's method for the coefficients a of :math:`f = K a`, :math:`K = K_E / (N \lambda)`.
 
     .. math:: (I + W K)^{-1} e = e - W^{1/2} (I + W^{1/2} K W^{1/2})^{-1} W^{1/2} K e, \qquad

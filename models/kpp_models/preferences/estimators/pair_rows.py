@@ -64,25 +64,6 @@ def read_weights(sample_weight: Any, X: np.ndarray) -> Float[np.ndarray, " N"]:
     return _check_sample_weight(sample_weight, X, ensure_non_negative=True)
 
 
-def swap_rows(X: np.ndarray) -> np.ndarray:
-    """Return rows with their items exchanged."""
-    first, second = np.split(X, 2, axis=1)
-    return np.concatenate([second, first], axis=1)
-
-
-def orient_rows(X: np.ndarray) -> tuple[np.ndarray, Float[np.ndarray, " N"]]:
-    """Put the items of each row (N, 2 d) into lexicographic order, and return the rows and their signs.
-
-    The sign is 1 if the row is unchanged, -1 if the items were exchanged, and 0 for an item with itself.
-    """
-    first, second = np.split(X, 2, axis=1)
-    differs: Bool[np.ndarray, "N d"] = first != second
-    at = np.argmax(differs, axis=1)[:, None]
-    exchanged = np.take_along_axis(first > second, at, axis=1)[:, 0]
-    signs = np.where(exchanged, -1.0, 1.0) * differs.any(axis=1)
-    return np.where(exchanged[:, None], swap_rows(X), X), signs
-
-
 def read_labels(y: Any) -> tuple[np.ndarray, Bool[np.ndarray, " N"]]:
     """Return the two sorted classes, and whether each label is the second one, which means that the first item won."""
     check_classification_targets(y)

@@ -13,7 +13,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.utils.validation import check_is_fitted
 
 from kpp.data.estimators import read_arrays
-from kpp_models.preferences.estimators.pair_rows import orient_rows, read_labels, read_weights, refuse_odd, swap_rows
+from kpp_models.preferences.data import orient_rows, swap_rows
+from kpp_models.preferences.estimators.pair_rows import read_labels, read_weights, refuse_odd
 from kpp_models.preferences.estimators.penalized_logistic import fit_logistic
 from kpp_models.tables.estimators.fitted import BinaryClassifier
 

@@ -121,14 +121,8 @@ class PairGram(eqx.Module):
         return jax.device_put(np.concatenate([term.leading_features(pairs, count) for term in self.terms], axis=1))
 
 
-@eqx.filter_jit
-def _gram(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    return kernel.gram(items)
-
-
-@eqx.filter_jit
-def _features(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"] | None:
-    return kernel.finite_features(items)
+_gram = eqx.filter_jit(lambda kernel, items: kernel.gram(items))
+_features = eqx.filter_jit(lambda kernel, items: kernel.finite_features(items))
 
 
 def _factor(kernel: AbstractKernel, items: Float[Array, "n d"]) -> Float[Array, "n q"]:

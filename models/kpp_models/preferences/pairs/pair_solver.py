@@ -8,8 +8,6 @@ Its eigenvalues are at least 1. The preconditioner approximates the kernel by it
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -25,16 +23,6 @@ from kpp.typing import Leaf
 from kpp_models.preferences.pairs.pair_gram import PairGram
 
 
-@runtime_checkable
-class _Settings(Protocol):
-    """The settings of a model that a solver needs."""
-
-    kernel: AbstractKernel
-    regularization: Leaf
-    preconditioner_rank: int
-    max_steps: int
-
-
 class PairSolver(eqx.Module):
     r"""Solves systems with :math:`K_E / \rho` and any weights."""
 
@@ -45,8 +33,10 @@ class PairSolver(eqx.Module):
     max_steps: int = eqx.field(static=True)  # of conjugate gradients for a system
 
     @classmethod
-    def of(cls, model: _Settings, matches: Matches) -> PairSolver:
-        r"""Prepare for a model's kernel and settings, with :math:`\rho = N \lambda`. Not traceable by JAX.
+    def of(
+        cls, kernel: AbstractKernel, regularization: Leaf, matches: Matches, preconditioner_rank: int, max_steps: int
+    ) -> PairSolver:
+        r"""Prepare for a kernel and the settings of a model, with :math:`\rho = N \lambda`. Not traceable by JAX.
 
         The kernel must have names of features resolved and fit the matches. Raises ValueError if there are too many
         different contexts.
@@ -54,13 +44,10 @@ class PairSolver(eqx.Module):
         contexts, numbers = None, None
         if matches.contexts is not None:
             contexts, numbers = map(jax.device_put, distinct_contexts(matches.contexts))
-        gram = PairGram.of(model.kernel, matches.items, matches.pairs, contexts, numbers)
-        features = gram.leading_features(model.preconditioner_rank)
-        ridge = matches.num_matches * model.regularization
-        pairs = ItemFunction(
-            model.kernel, matches.items, matches.pairs, jnp.zeros_like(matches.counts), contexts, numbers
-        )
-        return cls(pairs, gram, features, ridge, model.max_steps)
+        gram = PairGram.of(kernel, matches.items, matches.pairs, contexts, numbers)
+        pairs = ItemFunction(kernel, matches.items, matches.pairs, jnp.zeros_like(matches.counts), contexts, numbers)
+        ridge = matches.num_matches * regularization
+        return cls(pairs, gram, gram.leading_features(preconditioner_rank), ridge, max_steps)
 
     def multiply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
         r"""Return :math:`K_E v / \rho`, (m,)."""
@@ -74,14 +61,8 @@ class PairSolver(eqx.Module):
         converge.
         """
         tolerance = max(tolerance, 100 * float(jnp.finfo(right.dtype).eps))
-        value, steps, residual = _solve(
-            self.gram,
-            self.features,
-            root / jnp.sqrt(self.ridge),
-            right,
-            jnp.asarray(tolerance, right.dtype),
-            jnp.asarray(self.max_steps),
-        )
+        limits = (jnp.asarray(tolerance, right.dtype), jnp.asarray(self.max_steps))
+        value, steps, residual = _solve(self.gram, self.features, root / jnp.sqrt(self.ridge), right, *limits)
         if not residual <= 10 * tolerance:  # false also for NaN
             raise ConvergenceError(
                 f"conjugate gradients on {right.shape[0]} pairs ended after {int(steps)} steps with a relative "

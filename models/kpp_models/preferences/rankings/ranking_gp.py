@@ -26,13 +26,8 @@ from kpp.priors import sample as draw_priors
 from kpp.typing import Points, RngKey
 from kpp_models.preferences.choose_latent import choose_latent
 from kpp_models.preferences.data import check_same_items, refuse_codes, resolve_names
+from kpp_models.preferences.rankings import ranking_laplace
 from kpp_models.preferences.rankings.plackett_luce import PlackettLuce
-from kpp_models.preferences.rankings.ranking_laplace import (
-    RankingMarginal,
-    RankingObservations,
-    condition_on_rankings,
-    held_out_log_density,
-)
 
 LATENTS = ("laplace", "sample")
 
@@ -139,11 +134,11 @@ class RankingGP(AbstractGPModel):
         num_places = candidates.shape[1] - 1 if y is None else y.shape[1]
         law = PlackettLuce(candidates, num_ranked, None, num_places)
         if model.latent in (None, "laplace"):
-            numpyro.sample("y", RankingMarginal(covariance, law, whitened=WHITENED), obs=y)
+            numpyro.sample("y", ranking_laplace.RankingMarginal(covariance, law, whitened=WHITENED), obs=y)
             return
         white = numpyro.sample(WHITENED, dist.Normal(0.0, 1.0).expand([covariance.shape[0]]).to_event(1))
         with numpyro.plate("instance", candidates.shape[0]):
-            numpyro.sample("y", RankingObservations(prior_factor(covariance) @ white, law), obs=y)
+            numpyro.sample("y", ranking_laplace.RankingObservations(prior_factor(covariance) @ white, law), obs=y)
 
     def posterior(self, sample: Sample, data: Data) -> ConditionedProcess:
         """Return the posterior of the utility, by Laplace's approximation if its values at the items are not drawn."""
@@ -151,7 +146,7 @@ class RankingGP(AbstractGPModel):
         if WHITENED in sample:
             noiseless = GaussianLikelihood(noise_variance=0.0)
             return condition_on_values(kernel, data["x"], sample[WHITENED], noiseless)
-        return condition_on_rankings(kernel, data["x"], _law(data))
+        return ranking_laplace.condition_on_rankings(kernel, data["x"], _law(data))
 
     def log_likelihood(self, sample: Sample, data: Data) -> dict[str, Array]:
         """Return the log likelihood of every ranking; see the class."""
@@ -160,7 +155,7 @@ class RankingGP(AbstractGPModel):
             return {"y": law.log_density(posterior.moments(data["x"]).mean)}
         found = posterior.moments(data["x"], covariance=True)
         assert found.covariance is not None
-        return {"y": held_out_log_density(law, found.mean, found.covariance)}
+        return {"y": ranking_laplace.held_out_log_density(law, found.mean, found.covariance)}
 
     def predictive(self, sample: Sample, data: Data, x: Points, *, covariance: bool = False) -> dict[str, Array]:
         check_same_items(x, data["x"])
