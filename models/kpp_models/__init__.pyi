@@ -7,7 +7,7 @@ from .aggregates.mediators.mediation import check_mediation as check_mediation
 from .aggregates.mediators.mediation import mediate as mediate
 from .aggregates.mediators.mediation import operator_errors as operator_errors
 from .aggregates.model import AbstractAggregateModel as AbstractAggregateModel
-from .aggregates.operators.operator_uncertainty import operator_amplitude as operator_amplitude
+from .aggregates.operators.conditional_mean import operator_amplitude as operator_amplitude
 from .aggregates.queries import aggregate_posterior as aggregate_posterior
 from .colliders.collider_regression import ColliderRegression as ColliderRegression
 from .colliders.collider_ridge import ColliderRidge as ColliderRidge

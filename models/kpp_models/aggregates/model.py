@@ -70,14 +70,7 @@ from kpp_models.aggregates.data import (
     read_aggregates,
     take_bags,
 )
-from kpp_models.aggregates.grams.bag_grams import (
-    BagGram,
-    approximate_gram,
-    check_gram,
-    default_gram_size,
-    gram_data,
-    point_offsets,
-)
+from kpp_models.aggregates.grams import bag_grams
 from kpp_models.aggregates.grams.prior import AggregatePrior, Aggregates, Basis, inverse_root
 from kpp_models.aggregates.operators.conditional_mean import Places, target_places
 from kpp_models.aggregates.preparation import check_noise_of_sources, fitted_kernel, is_zero
@@ -128,8 +121,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             count(self.num_inducing, "num_inducing")
         if self.learn_inducing and self.inducing is None:
             raise ValueError("`learn_inducing` needs `num_inducing` or `inducing_points`, got neither")
-        default = default_gram_size(self.bag_gram)
-        check_gram(BagGram(self.bag_gram, default if self.gram_size is None else self.gram_size))
+        bag_grams.read_gram(self.bag_gram, self.gram_size, self.seed)
         if self.minibatch is not None:
             count(self.minibatch, "minibatch")
             if self.inducing is None:
@@ -178,8 +170,8 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
             placed = place_inducing(self.inducing, bags.points, code_columns(changes["kernel"], bags.points))
             changes |= {"inducing_points": placed, "num_inducing": None}
             per_step = None if self.mixes_bags else self.minibatch
-            data["inducing"] = gram_data(self.approximation, bags, per_step)
-            data["offsets"] = None if per_step is None else point_offsets(bags)
+            data["inducing"] = bag_grams.gram_data(self.approximation, bags, per_step)
+            data["offsets"] = None if per_step is None else bag_grams.point_offsets(bags)
         return changes, data, bags
 
     def operator(self, data: Data, at: Places | None = None) -> Float[Array, "N M"]:
@@ -225,12 +217,11 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
         return self.likelihood == "gaussian" and self.minibatch is None
 
     @property
-    def approximation(self) -> BagGram:
+    def approximation(self) -> bag_grams.BagGram:
         """How the Gram matrix of the bags is computed; only models with inducing points approximate it."""
         if self.inducing is None:
-            return BagGram()
-        size = default_gram_size(self.bag_gram) if self.gram_size is None else self.gram_size
-        return BagGram(self.bag_gram, size, self.seed)
+            return bag_grams.BagGram()
+        return bag_grams.read_gram(self.bag_gram, self.gram_size, self.seed)
 
     def numpyro_model(
         self,
@@ -485,7 +476,7 @@ class AbstractAggregateModel(_Fields, AbstractGPModel):
 
 @eqx.filter_jit  # if inference runs a model without compiling it, this part is still compiled as a whole and only once
 def _over_bags(
-    approximation: BagGram,
+    approximation: bag_grams.BagGram,
     kernel: AbstractKernel,
     bags: Bags,
     inducing_points: Float[Array, "w d"] | None,
@@ -493,4 +484,4 @@ def _over_bags(
 ) -> tuple[Float[Array, "N N"], Basis | None]:
     """Return the Gram matrix of the bags, and the kernel means of the inducing points over the bags, if any."""
     basis = None if inducing_points is None else Basis.build(kernel, inducing_points, bags)
-    return approximate_gram(approximation, kernel, bags, arrays, basis), basis
+    return bag_grams.approximate_gram(approximation, kernel, bags, arrays, basis), basis

@@ -13,7 +13,7 @@ from kpp.inference import Data, Fit
 from kpp.inference.toolkit import Sample
 from kpp.typing import Numbers
 from kpp_models.aggregates.aggregate_likelihoods import aggregate_likelihood
-from kpp_models.aggregates.data import read_places
+from kpp_models.aggregates.data import num_sources, read_places
 from kpp_models.aggregates.model import AbstractAggregateModel
 from kpp_models.aggregates.operators.conditional_mean import Places
 from kpp_models.aggregates.preparation import is_zero
@@ -87,8 +87,7 @@ def aggregate_posterior(
 
 
 def _read(fit: Fit, covariates: Numbers, source: int) -> Places:
-    known = fit.data["covariates"]
-    count = int(np.max(fit.data["source"])) + 1
+    known, count = fit.data["covariates"], num_sources(fit.data)
     if known is None:
         raise TypeError(f"the aggregates of {type(fit.model).__name__} have no covariates; kpp_models.CMP's have")
     if not 0 <= source < count:

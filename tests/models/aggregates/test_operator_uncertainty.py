@@ -12,8 +12,7 @@ from sklearn.gaussian_process.kernels import RBF as SklearnRBF
 import kpp
 from kpp.kernels import RBF
 from kpp_models import CMP
-from kpp_models.aggregates.operators.conditional_mean import ConditionalMeanOperator, Places
-from kpp_models.aggregates.operators.operator_uncertainty import operator_amplitude
+from kpp_models.aggregates.operators.conditional_mean import ConditionalMeanOperator, Places, operator_amplitude
 from oracles.kernels import rbf
 
 RNG = np.random.default_rng(0)

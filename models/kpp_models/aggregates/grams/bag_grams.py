@@ -44,9 +44,12 @@ class BagGram(NamedTuple):
     seed: int = 0
 
 
-def default_gram_size(bag_gram: str) -> int:
-    """Return the size of an approximation of the Gram matrix when the user gives none."""
-    return _DEFAULT_SIZES[one_of(bag_gram, "bag_gram", BAG_GRAMS)]
+def read_gram(bag_gram: str, size: int | None, seed: int) -> BagGram:
+    """Return the settings, by default of a usual size; raise ValueError if the kind or the size is impossible."""
+    default = _DEFAULT_SIZES[one_of(bag_gram, "bag_gram", BAG_GRAMS)]
+    settings = BagGram(bag_gram, default if size is None else size, seed)
+    check_gram(settings)
+    return settings
 
 
 def gram_data(settings: BagGram, bags: Bags, bags_per_step: int | None = None) -> dict[str, Array] | None:

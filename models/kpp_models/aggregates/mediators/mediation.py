@@ -9,13 +9,8 @@ D1 from the targets of D2. Each way makes an error, which both treat as if it we
     e_m = \bar f_m - A(\tilde y_m)^\top \bar f \quad \text{(operator)}, \qquad
     e_j = \bar f_j - B(y_j)^\top z \quad \text{(regression)}
 
-The first can be known from D1 alone. For a bag of D1 that is left out, its variance under the prior of f is
-
-.. math:: E_f\bigl(\bar f_j - A_{-j}(y_j)^\top \bar f_{-j}\bigr)^2 = \bigl\| \mu_j - \hat\mu_{-j}(y_j) \bigr\|_k^2
-    = \frac{(W G W)_{jj}}{W_{jj}^2}, \qquad W = (L_{YY} + \lambda D)^{-1}
-
-with the mean embeddings :math:`\mu_j` of the bags and their Gram matrix G. The second is the leave-one-out error of a
-kernel regression of the targets on their covariates, :math:`(W z)_m^2 / W_{mm}^2`.
+The first can be known from D1 alone, by `operator_errors`. The second is the leave-one-out error of a kernel regression
+of the targets on their covariates, :math:`(W z)_m^2 / W_{mm}^2` with :math:`W = (L + \lambda D)^{-1}`.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ from jaxtyping import Array, Float
 
 from kpp import linalg
 from kpp.data.bags import Bags
-from kpp.foundation.validation import as_finite_array, as_targets, check_same_rows, one_of
+from kpp.foundation.validation import as_targets, check_same_rows, one_of
 from kpp.inference import AbstractInference
 from kpp.kernels import RBF, AbstractKernel, median_heuristic, resolve_features
 from kpp.typing import Leaf, Numbers, RngKey
@@ -137,6 +132,8 @@ def operator_errors(
     .. math:: \bigl\| \mu_j - \hat\mu_{-j}(y_j) \bigr\|_k^2 = (W G W)_{jj} / W_{jj}^2, \qquad
         W = (L_{YY} + \lambda D)^{-1}
 
+    with the mean embeddings :math:`\mu_j` of the bags and their Gram matrix G.
+
     It is the variance, under the prior of f, of the difference between the mean of f over bag j and its prediction from
     the means over the other bags. D keeps the number of all rows when a bag is left out.
 
@@ -154,10 +151,7 @@ def operator_errors(
         ValueError: If the bags have no covariates, there are fewer than 2, or the estimator is unknown.
     """
     _check_bags(bags)
-    one_of(estimator, "estimator", ESTIMATORS)
-    regularization = as_finite_array(regularization, "regularization")
-    source = jnp.zeros(bags.num_bags, dtype=bags.index.dtype)
-    operator = ConditionalMeanOperator((bag_kernel,), regularization, estimator, bags, source)
+    operator = ConditionalMeanOperator.of_one_source(bag_kernel, regularization, estimator, bags)
     return _held_out_errors(operator.inverse(), bags.gram(kernel))
 
 

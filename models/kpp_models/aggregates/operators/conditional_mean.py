@@ -1,4 +1,7 @@
-r"""The estimated conditional mean operator: the combination of bags that represents X given Y = y."""
+"""The estimated conditional mean operator: the combination of bags that represents X given Y = y.
+
+docs/explanation/operator_uncertainty.md derives the uncertainty of the estimate, which `CMP.operator_variance` scales.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from jaxtyping import Array, Float, Int
 
 from kpp import linalg
 from kpp.data.bags import Bags
+from kpp.foundation.validation import as_finite_array, one_of
 from kpp.kernels import AbstractKernel
+from kpp.typing import Numbers
 
 ESTIMATORS = ("exact", "shrinkage")
 
@@ -50,6 +55,15 @@ class ConditionalMeanOperator(NamedTuple):
     estimator: str
     bags: Bags  # with covariates
     source: Int[Array, " N"]  # of each bag
+
+    @classmethod
+    def of_one_source(
+        cls, kernel: AbstractKernel, regularization: Numbers, estimator: str, bags: Bags
+    ) -> ConditionalMeanOperator:
+        """Return the operator of bags of one source, or raise ValueError if an argument is invalid."""
+        one_of(estimator, "estimator", ESTIMATORS)
+        source = jnp.zeros(bags.num_bags, dtype=bags.index.dtype)
+        return cls((kernel,), as_finite_array(regularization, "regularization"), estimator, bags, source)
 
     def weights(self, at: Places) -> Float[Array, "N M"]:
         """Return A, the weights of the bags, one column per place."""
@@ -99,3 +113,44 @@ class ConditionalMeanOperator(NamedTuple):
         gram = self.kernel(self._bag_places, self._bag_places)
         regularized = linalg.add_diagonal(gram, self.regularization * total / rows)  # lambda n / n_j, or lambda N
         return linalg.cholesky(regularized, what="the regularized kernel matrix of `covariates`")
+
+
+def operator_amplitude(
+    kernel: AbstractKernel,
+    bag_kernel: AbstractKernel,
+    bags: Bags,
+    regularization: Numbers,
+    *,
+    mean: Numbers = 0.0,
+    estimator: str = "exact",
+) -> Float[Array, ""]:
+    r"""Return a plug-in value of :math:`\tau^2`, the `operator_variance` of `kpp_models.CMP`.
+
+    .. math::
+
+        \hat\tau^2 = \arg\max_{\tau^2} E_f \log N\bigl(\bar f; 0, \tau^2 (L_{YY} + \lambda D)\bigr)
+        = \tfrac1N \operatorname{tr}\bigl[(L_{YY} + \lambda D)^{-1} (G + \bar m \bar m^\top)\bigr]
+
+    It is the maximum-likelihood scale of the regression of the bag means on the covariates, with the log-likelihood
+    averaged over the prior of f, because f is not observed. It is 1 if k and l agree and bags are points that are their
+    own covariates. It does not replace a choice of l and :math:`\lambda`: if these do not fit the data (noise
+    :math:`\tau^2 \lambda D_{jj}` far from the variance of f within bags over :math:`n_j`), r is wrong for any scale.
+
+    Args:
+        kernel: k, the kernel of the field, without priors.
+        bag_kernel: l, the kernel of the covariates, without priors.
+        bags: The bags, with covariates.
+        regularization: :math:`\lambda`, positive, multiplied by the number of rows.
+        mean: m, the constant prior mean of the field.
+        estimator: "exact" or "shrinkage", as for `kpp_models.CMP`.
+
+    Returns:
+        :math:`\hat\tau^2`, a scalar.
+
+    Raises:
+        ValueError: If the bags have no covariates or the estimator is unknown.
+    """
+    if bags.covariates is None:
+        raise ValueError("`bags` must have covariates, got None")
+    operator = ConditionalMeanOperator.of_one_source(bag_kernel, regularization, estimator, bags)
+    return operator.amplitude(bags.gram(kernel) + as_finite_array(mean, "mean") ** 2)
