@@ -116,17 +116,16 @@ class GeneralizedGP(AbstractLatentGP):
         self, x: Float[Array, "n d"], y: Float[Array, " n"] | None = None, exposure: Float[Array, " n"] | None = None
     ) -> None:
         """The NumPyro model: `generalized_gp` with these fields."""
-        likelihood = self._with_exposure(self.likelihood, exposure)
+        likelihood = self._with_exposure(exposure)
         generalized_gp(x, y, self.kernel, likelihood, self.mean, self.latent, self.inducing_points, self.minibatch)
 
     def observed(self, data: Data) -> AbstractPointwiseLikelihood:
-        return self._with_exposure(self.likelihood, data.get("exposure")).observe(data["y"])
+        return self._with_exposure(data.get("exposure")).observe(data["y"])
 
-    @staticmethod
-    def _with_exposure(likelihood: AbstractPointwiseLikelihood, exposure: Array | None) -> AbstractPointwiseLikelihood:
-        if exposure is None or not isinstance(likelihood, AbstractCountLikelihood):
-            return likelihood
-        return likelihood.with_exposure(exposure)
+    def _with_exposure(self, exposure: Array | None) -> AbstractPointwiseLikelihood:
+        if exposure is None or not isinstance(self.likelihood, AbstractCountLikelihood):
+            return self.likelihood
+        return self.likelihood.with_exposure(exposure)
 
 
 class GPClassification(AbstractLatentGP):

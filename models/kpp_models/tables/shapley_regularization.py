@@ -37,9 +37,10 @@ from kpp.games import (
     shapley_weights,
 )
 from kpp.games.toolkit import choose_method
-from kpp.kernels import RBF, AbstractKernel, check_non_negative, parameter
+from kpp.gp import scalar_field
+from kpp.kernels import RBF, AbstractKernel, check_non_negative
 from kpp.kernels.toolkit import AbstractBatchKernel
-from kpp.priors import has_priors, is_prior
+from kpp.priors import has_priors
 from kpp.runtime.batching import map_rows, split_rows
 from kpp.typing import AnyArray, Coefficients, Leaf, Points, RngKey
 
@@ -47,13 +48,6 @@ Kernel = TypeVar("Kernel", bound="AbstractShapleyRegularized")
 
 # The largest number of entries of an array of values in memory.
 _MAX_VALUES = 2**25
-
-
-def _as_penalty(value: Leaf) -> Leaf:
-    value = parameter("penalty")(value)
-    if not is_prior(value) and value.ndim:
-        raise ValueError(f"`penalty` must be one number or a prior for one, got an array of shape {value.shape}")
-    return value
 
 
 class AbstractShapleyRegularized(AbstractBatchKernel):
@@ -71,7 +65,7 @@ class AbstractShapleyRegularized(AbstractBatchKernel):
     value_function: AbstractValueFunction
     points: Float[AnyArray, "n d"] = eqx.field(converter=lambda value: as_points(value, "points"))
     feature: int = eqx.field(static=True)
-    penalty: Leaf = eqx.field(converter=_as_penalty)
+    penalty: Leaf = scalar_field("penalty")
 
     def __check_init__(self) -> None:
         num_features = self.points.shape[-1]

@@ -19,19 +19,16 @@ def fixed_rbf(points: Points) -> RBF:
     return RBF(_scales(points))
 
 
-def fixed_kernel(points: Points, schema: Schema) -> AbstractKernel:
-    """Return `kpp.kernels.default_kernel` without priors, with the lengthscales of `fixed_rbf` on numbers."""
-    return _kernel(points, schema, priors=False, variance=1.0)
+def scaled_kernel(points: Points, schema: Schema, *, priors: bool = False, variance: float = 1.0) -> AbstractKernel:
+    """Return `kpp.kernels.default_kernel` at, or with priors around, the lengthscales of `fixed_rbf` on numbers."""
+    numbers = [index for index, name in enumerate(schema.feature_names) if name not in schema.categories]
+    scales = _scales(points[:, numbers]) if numbers else 1.0
+    return default_kernel(schema, priors=priors, lengthscale=scales, variance=variance)
 
 
 def kernel_with_constant(points: Points, schema: Schema) -> AbstractKernel:
-    """Return `fixed_kernel` plus a constant, for methods without an intercept."""
-    return fixed_kernel(points, schema) + _CONSTANT
-
-
-def kernel_with_priors(points: Points, schema: Schema, variance: float) -> AbstractKernel:
-    """Return `kpp.kernels.default_kernel` with priors around the parameters of `fixed_kernel` times a variance."""
-    return _kernel(points, schema, priors=True, variance=variance)
+    """Return `scaled_kernel` plus a constant, for methods without an intercept."""
+    return scaled_kernel(points, schema) + _CONSTANT
 
 
 def target_variance(y: Float[np.ndarray, " n"]) -> float:
@@ -55,17 +52,6 @@ def noise_prior(variance: float) -> dist.Distribution:
     variance of the targets.
     """
     return dist.InverseGamma(0.5, 0.0227 * variance)  # v / 10 times 0.227, the median of Gamma(1/2, 1)
-
-
-def mean_prior(y: Float[np.ndarray, " n"], variance: float) -> dist.Distribution:
-    """Return a normal distribution with the mean of the targets and their variance."""
-    return dist.Normal(float(np.mean(y)), variance**0.5)
-
-
-def _kernel(points: Points, schema: Schema, *, priors: bool, variance: float) -> AbstractKernel:
-    numbers = [index for index, name in enumerate(schema.feature_names) if name not in schema.categories]
-    scales = _scales(points[:, numbers]) if numbers else 1.0
-    return default_kernel(schema, priors=priors, lengthscale=scales, variance=variance)
 
 
 def _scales(points: Points) -> Float[np.ndarray, " d"]:

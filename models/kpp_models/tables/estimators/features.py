@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +18,7 @@ from kpp.data.tables import Schema, read_points
 from kpp.features import AbstractFeatureKernel, Nystrom, RandomFourier, landmarks
 from kpp.gp.toolkit import check_categories, check_kernel_fits
 from kpp.kernels import resolve_features
-from kpp_models.tables.estimators.defaults import fixed_kernel, fixed_rbf
+from kpp_models.tables.estimators.defaults import fixed_rbf, scaled_kernel
 
 Features = TypeVar("Features", bound="KernelFeatures")
 
@@ -93,7 +93,7 @@ class NystroemFeatures(KernelFeatures):
     random_state: Any = None
 
     def _features(self, points: Float[np.ndarray, "n d"]) -> tuple[AbstractFeatureKernel, int]:
-        kernel = fixed_kernel(points, self.schema_) if self.kernel is None else self.kernel
+        kernel = scaled_kernel(points, self.schema_) if self.kernel is None else self.kernel
         kernel = resolve_features(kernel, self.schema_.feature_names)
         count = min(self.num_landmarks, len(points))
         key = as_rng_key(self.random_state)
@@ -134,6 +134,4 @@ class RandomFourierFeatures(KernelFeatures):
         return features, 2 * self.num_frequencies
 
 
-@eqx.filter_jit
-def _feature_map(kernel: AbstractFeatureKernel, x: Array) -> Float[Array, "n q"]:
-    return kernel.feature_map(x)
+_feature_map = eqx.filter_jit(lambda kernel, x: kernel.feature_map(x))

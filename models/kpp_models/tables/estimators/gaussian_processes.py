@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 
 from kpp.data.estimators import as_rng_key, in_float64
 from kpp.data.tables import read_points
-from kpp_models.tables.estimators.defaults import kernel_with_priors, mean_prior, noise_prior, target_variance
+from kpp_models.tables.estimators.defaults import noise_prior, scaled_kernel, target_variance
 from kpp_models.tables.estimators.fitted import BinaryClassifier, FittedEstimator
 from kpp_models.tables.generalized import GPClassification
 from kpp_models.tables.regression import GPRegression
@@ -62,9 +62,11 @@ class GPRegressor(RegressorMixin, FittedEstimator):
     def _model(self, table: Any, y: np.ndarray, classes: tuple[str, str] | None) -> GPRegression:
         variance = target_variance(y)
         return GPRegression(
-            kernel_with_priors(*read_points(table, "X"), variance) if self.kernel is None else self.kernel,
+            scaled_kernel(*read_points(table, "X"), priors=True, variance=variance)
+            if self.kernel is None
+            else self.kernel,
             noise_prior(variance) if self.noise_variance is None else self.noise_variance,
-            mean_prior(y, variance) if self.mean is None else self.mean,
+            dist.Normal(float(np.mean(y)), variance**0.5) if self.mean is None else self.mean,
             latent=self.latent,
             num_inducing=self.num_inducing,
         )
@@ -143,7 +145,9 @@ class GPClassifier(BinaryClassifier, FittedEstimator):
 
     def _model(self, table: Any, y: np.ndarray, classes: tuple[str, str] | None) -> GPClassification:
         return GPClassification(
-            kernel_with_priors(*read_points(table, "X"), _VARIANCE) if self.kernel is None else self.kernel,
+            scaled_kernel(*read_points(table, "X"), priors=True, variance=_VARIANCE)
+            if self.kernel is None
+            else self.kernel,
             dist.Normal(0.0, 1.0) if self.mean is None else self.mean,
             link=self.link,
             latent=self.latent,

@@ -119,11 +119,7 @@ def select_from_grid(
     the result and the progress bar. Define it at module level, so that searches over equal shapes share the compiled
     program. Raises ValueError as `CandidateGrid.read` does, or if every score is NaN.
     """
-
-    def score_entry(entry: Mapping[str, Array]) -> Array:
-        return _score(score, model, entry, arguments)
-
-    return search_grid(model, grid, score_entry, name, threads=num_cores())
+    return search_grid(model, grid, lambda entry: _score(score, model, entry, arguments), name, threads=num_cores())
 
 
 def search_grid(

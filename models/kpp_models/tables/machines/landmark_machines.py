@@ -124,8 +124,7 @@ class AbstractLandmarkMachine(AbstractModule):
         one_of(self.precision, "precision", tuple(_TOLERANCES))
         if isinstance(self.landmarks, int):
             count(self.landmarks, "landmarks")
-        needs_rows = not self.chooses_without_rows
-        if needs_rows and self.num_held_out == 0 and len(self.regularization) > 1:
+        if not self.chooses_without_rows and self.num_held_out == 0 and len(self.regularization) > 1:
             raise ValueError("`num_held_out` must be positive to choose among several values of `regularization`")
 
     @property
@@ -250,17 +249,13 @@ class AbstractLandmarkMachine(AbstractModule):
         return RKHSFunction(self.kernel, rows.landmarks, *solution)
 
     def _choose(
-        self,
-        rows: _Rows,
-        functions: dict[float, RKHSFunction],
-        scores: dict[float, float],
-        errors: dict[float, float] | None = None,
+        self, rows: _Rows, functions: dict[float, RKHSFunction], scores: dict[float, float], errors: dict[float, float]
     ) -> LandmarkFit:
         """Return the fit with the lowest score."""
         best = min(scores, key=scores.__getitem__)
         scores = dict.fromkeys(self.regularization, np.inf) | scores  # values after the first failure were not tried
-        error = None if errors is None else errors[best]
-        return LandmarkFit(functions[best], best, scores, error, rows.table.num_rows, rows.table.feature_names)
+        table = rows.table
+        return LandmarkFit(functions[best], best, scores, errors.get(best), table.num_rows, table.feature_names)
 
 
 def _until_failure(values: tuple[float, ...], attempt: Callable[[float], Result]) -> dict[float, Result]:
@@ -395,7 +390,7 @@ class LandmarkLogistic(AbstractLandmarkMachine):
         if self.num_held_out:
             points, labels = rows.table.take(rows.held_out)
             scores = {each: _log_loss(labels, _call(f, points)) for each, f in functions.items()}
-        return self._choose(rows, functions, scores)
+        return self._choose(rows, functions, scores, {})
 
     def _newton(
         self, rows: _Rows, whiteners: Whiteners, value: float, start: tuple[Array, Array]
