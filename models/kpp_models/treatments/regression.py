@@ -24,20 +24,8 @@ from kpp.inference import AbstractInference, Fit, Laplace
 from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.runtime.memory import check_memory
 from kpp.typing import RngKey
-from kpp_models.treatments.averaging.averages import (
-    average_derivative,
-    laws_by_inducing,
-    policy_average,
-    row_weights,
-    weighted_laws,
-)
+from kpp_models.treatments.averaging import averages, responses
 from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
-from kpp_models.treatments.averaging.responses import (
-    average_response_derivatives,
-    average_responses,
-    draw_responses,
-    mean_is_latent,
-)
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.
@@ -74,7 +62,7 @@ class EffectRegression:
     @property
     def mean_is_latent(self) -> bool:
         """Whether the outcome is a number with noise around the latent function."""
-        return mean_is_latent(self.likelihood)
+        return responses.mean_is_latent(self.likelihood)
 
     def curves(
         self,
@@ -88,17 +76,17 @@ class EffectRegression:
         With chances the values are t treatments of each row, and the curve has a value for each of q policies.
         """
         rows, index, scaled = jnp.asarray(self.column.rows), self.column.index, jnp.asarray(self.column.scaled(values))
-        if self.likelihood is None or mean_is_latent(self.likelihood):
+        if self.likelihood is None or responses.mean_is_latent(self.likelihood):
             curve: Any = eqx.Partial(PartialDependence, rows, index, scaled)
             if chances is not None:
-                curve = eqx.Partial(policy_average, at_settings(rows, index, scaled), chances)
-            law = weighted_laws(self.posterior, curve, weights)
+                curve = eqx.Partial(averages.policy_average, at_settings(rows, index, scaled), chances)
+            law = averages.weighted_laws(self.posterior, curve, weights)
             expected, variances = law.mean, law.variance
             draws = _draw(rng_key, expected, law.covariance)
         else:
             points, is_curve = self.posterior.mean.points, chances is None and np.ndim(index) == 0
             grid = make_grid(points, self.column.rows, index, np.asarray(scaled)) if is_curve else None
-            draws, expected = average_responses(
+            draws, expected = responses.average_responses(
                 rng_key, self.posterior, self.likelihood, rows, index, scaled, weights, grid, chances
             )
             variances = jnp.square(draws - expected)  # of one draw each; their mean over draws is unbiased
@@ -142,8 +130,8 @@ class EffectRegression:
         weight_key, draw_key = jax.random.split(rng_key)
         rows, scaled = self.column.rows, jnp.asarray(self.column.scaled(values))
         few = rows[mask][:: -(-int(mask.sum()) // _NUM_FEW)]
-        weights = eqx.Partial(row_weights, shape=(num_draws,), mask=jnp.asarray(mask), bootstrap=bootstrap)
-        law, left_out = laws_by_inducing(
+        weights = eqx.Partial(averages.row_weights, shape=(num_draws,), mask=jnp.asarray(mask), bootstrap=bootstrap)
+        law, left_out = averages.laws_by_inducing(
             weight_key, self.posterior, jnp.asarray(rows), self.column.index, scaled, weights, jnp.asarray(few)
         )
         parts = np.stack([np.asarray(law.variance).mean((0, 1, 2)), np.asarray(left_out).mean((0, 1))])
@@ -158,7 +146,8 @@ class EffectRegression:
         check_memory(2 * size, f"draws of {len(rows)} rows at {len(values)} treatments", "give fewer of them in `at`")
         grid = make_grid(self.posterior.mean.points, rows, index, scaled)
         arguments = jnp.asarray(rows), index, jnp.asarray(scaled), grid, num_draws
-        return np.swapaxes(_joined(draw_responses(rng_key, self.posterior, self.likelihood, *arguments)), 2, 3)
+        draws = responses.draw_responses(rng_key, self.posterior, self.likelihood, *arguments)
+        return np.swapaxes(_joined(draws), 2, 3)
 
     def slopes(self, rng_key: RngKey, weights: jax.Array) -> Float[np.ndarray, "c sb"]:
         """Return draws of the average derivative, in units of the treatment."""
@@ -169,12 +158,14 @@ class EffectRegression:
                 "`contrast` compares levels"
             )
         Gradient(rows, (index,)).check_space(self.posterior.mean)
-        if self.likelihood is None or mean_is_latent(self.likelihood):
-            law = weighted_laws(self.posterior, eqx.Partial(average_derivative, rows, index), weights)
+        if self.likelihood is None or responses.mean_is_latent(self.likelihood):
+            law = averages.weighted_laws(self.posterior, eqx.Partial(averages.average_derivative, rows, index), weights)
             means, sds = law.mean[..., 0], jnp.sqrt(law.variance[..., 0])
             draws = means + sds * jax.random.normal(rng_key, means.shape, means.dtype)
         else:
-            draws = average_response_derivatives(rng_key, self.posterior, self.likelihood, rows, index, weights)
+            draws = responses.average_response_derivatives(
+                rng_key, self.posterior, self.likelihood, rows, index, weights
+            )
         return _joined(draws) / self.column.width
 
 
@@ -248,11 +239,11 @@ def fit_outcome(
     """
     scaled, scales = standardize(features, "data")
     refuse_constant(scaled.iloc[:, 0], scales.schema.feature_names[0])
-    center, width = (outcome.mean(), outcome.std()) if mean_is_latent(likelihood) else (0.0, 1.0)
+    center, width = (outcome.mean(), outcome.std()) if responses.mean_is_latent(likelihood) else (0.0, 1.0)
     if likelihood is None:
         model = models[0](_kernel(scales.schema, num_treatments, 1.0), noise_variance=_NOISE_PRIOR)
     else:
-        variance, mean = (1.0, 0.0) if mean_is_latent(likelihood) else _LATENT_PRIOR
+        variance, mean = (1.0, 0.0) if responses.mean_is_latent(likelihood) else _LATENT_PRIOR
         model = models[1](_kernel(scales.schema, num_treatments, variance), likelihood, mean=mean)
     inference = Laplace(num_samples=250, progress=False) if inference is None else inference
     fit = model.fit(rng_key, scaled, (outcome - center) / width, inference=inference, num_prior_samples=0)

@@ -21,9 +21,8 @@ from kpp_models.tables.generalized import GeneralizedGP
 from kpp_models.tables.regression import GPRegression
 from kpp_models.treatments.by_graph import EffectsByGraph, read_graphs
 from kpp_models.treatments.effect import CausalEffect
-from kpp_models.treatments.estimates.no_effect import no_effect
-from kpp_models.treatments.estimates.of_expression import effect_of_expression
 from kpp_models.treatments.estimates.of_fit import check_fit, effect_of_fit
+from kpp_models.treatments.estimates.without_adjustment import effect_of_expression, no_effect
 from kpp_models.treatments.options import EffectOptions
 from kpp_models.treatments.question import EffectQuestion
 from kpp_models.treatments.regression import MANY_ROWS, fit_many_rows, fit_outcome

@@ -46,15 +46,9 @@ def make_grid(points: Any, rows: Float[np.ndarray, "n d"], column: int, values: 
     different, positions = np.unique(np.concatenate([values, every[len(rows) :, column]]), return_inverse=True)
     every[:, column] = 0.0  # rows that differ only in the treatment count once
     others, places = np.unique(every, axis=0, return_inverse=True)
-    parts = (
-        different,
-        others,
-        positions[: len(values)],
-        places[: len(rows)],
-        positions[len(values) :],
-        places[len(rows) :],
-    )
-    return Grid(*map(jnp.asarray, parts))
+    settings, point_values = np.split(positions, [len(values)])
+    members, point_rows = np.split(places, [len(rows)])
+    return Grid(*map(jnp.asarray, (different, others, settings, members, point_values, point_rows)))
 
 
 def at_settings(rows: Float[Array, "n d"], column: int, values: Float[Array, "t *n"]) -> Float[Array, "t n d"]:
@@ -102,11 +96,9 @@ def _draw_prior(
     total = jnp.zeros(shape)
     terms = kernel.product_terms()
     for key, term in zip(jax.random.split(rng_key, len(terms)), terms, strict=True):
-        of_values, of_others = _split_factors(term, grid.rows, column, grid.values)
+        of_values, of_others = map(prior_factor, _split_factors(term, grid.rows, column, grid.values))
         white = jax.random.normal(key, shape, total.dtype)
-        total += jnp.einsum(
-            "ij,bjk,lk->bil", prior_factor(of_values), white, prior_factor(of_others), precision="highest"
-        )
+        total += jnp.einsum("ij,bjk,lk->bil", of_values, white, of_others, precision="highest")
     return total
 
 

@@ -1,7 +1,8 @@
-"""The effect of a treatment by the embedding of its expression, where no adjustment set identifies it."""
+"""Effects without an adjustment set: by the embedding of an expression, and none where no path leads to the outcome."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
@@ -12,11 +13,11 @@ from kpp.data.tables import Schema, read_points
 from kpp.embeddings import EstimandEmbedding
 from kpp.typing import RngKey
 from kpp_models.treatments.effect import CausalEffect, curve_dataset
+from kpp_models.treatments.options import NUM_DRAWS, EffectOptions
 from kpp_models.treatments.overlap import effective_rows
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 if TYPE_CHECKING:
-    from kpp_models.treatments.options import EffectOptions
     from kpp_models.treatments.question import EffectQuestion
 
 _NUM_DRAWS = 200
@@ -24,6 +25,34 @@ _NUM_DRAWS = 200
 _ITERATIONS = 3
 _METHOD = "embedding of the expression with draws of the half-sample bootstrap"
 _FRACTION = " and the generalized jackknife, because the expression is a fraction"
+
+
+def no_effect(rng_key: RngKey, table: pd.DataFrame, question: EffectQuestion, options: EffectOptions) -> CausalEffect:
+    r"""Return the curve :math:`\mathrm{E}[Y \mid do(t)] = \mathrm{E}[Y]`, with draws of the mean outcome.
+
+    The draws are those of a Bayesian bootstrap of the outcome, the same at each value of the treatment, whatever the
+    options say: nothing else is uncertain. All rows tell about each value.
+    """
+    outcome, _ = question.read_outcome(table)
+    points, schema = read_points(table[[*question.treatments]], "data")
+    column = TreatmentColumn(points, schema, 0 if isinstance(question.treatment, str) else np.arange(points.shape[1]))
+    mask = options.subgroup(column)
+    if options.policies is not None:
+        plan = options.read_policies(column, table)
+        values, labels = plan.expect(plan.values)[:, mask].mean(axis=1), plan.names
+    else:
+        values, labels = column.settings(options.at)
+    weights = dataclasses.replace(options, bootstrap=True).weights(rng_key, (1, options.num_draws or NUM_DRAWS), mask)
+    means = np.asarray(weights) @ outcome
+    draws = np.repeat(means[..., None], len(values), axis=-1)
+    dataset = curve_dataset(draws, np.full(len(values), float(mask.sum())), values, labels)
+    if options.derivative:
+        dataset["average_derivative"] = ("chain", "draw"), np.zeros_like(means)
+    dataset.attrs = question.attributes(column.name, int(mask.sum())) | {
+        "estimand": str(question.identify([str(column) for column in table.columns])),
+        "method": "mean of the outcome, on which the treatment has no effect in the graph",
+    }
+    return CausalEffect(dataset)
 
 
 def effect_of_expression(
