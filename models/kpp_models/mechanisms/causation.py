@@ -46,10 +46,8 @@ def causation_bounds(treated: AnyArray | float, untreated: AnyArray | float, joi
     References:
         Tian and Pearl (2000), Probabilities of causation: bounds and identification, equations 17, 23 and 24.
     """
-    p, q, table = (
-        _probabilities(value, name)
-        for value, name in ((treated, "treated"), (untreated, "untreated"), (joint, "joint"))
-    )
+    given = {"treated": treated, "untreated": untreated, "joint": joint}
+    p, q, table = (_probabilities(value, name) for name, value in given.items())
     if table.shape[-2:] != (2, 2) or np.any(np.abs(table.sum((-2, -1)) - 1.0) > _TOLERANCE):
         raise ValueError(f"`joint` must have shape (2, 2) or (draws, 2, 2) and sum to 1, got shape {table.shape}")
     if np.any(table[..., 1, 1] * table[..., 0, 0] == 0.0):
@@ -64,18 +62,16 @@ def causation_bounds(treated: AnyArray | float, untreated: AnyArray | float, joi
                 f"{value.max():.3g}; take all three from the same draws of the same units"
             )
     outcome, zero = both + harmless, np.zeros_like(p)
+    least = np.max([zero, p - q, outcome - q, p - outcome], axis=0)
+    most = np.min([p, 1.0 - q, both + none, p - q + unhelped + harmless], axis=0)
     bounds = {
-        "PNS": (
-            np.max([zero, p - q, outcome - q, p - outcome], axis=0),
-            np.min([p, 1.0 - q, both + none, p - q + unhelped + harmless], axis=0),
-        ),
+        "PNS": (least, most),
         "PN": (np.maximum(outcome - q, 0.0) / both, np.minimum((1.0 - q - none) / both, 1.0)),
         "PS": (np.maximum(p - outcome, 0.0) / none, np.minimum((p - both) / none, 1.0)),
     }
     dims = [*(f"draw_{axis}" for axis in range(p.ndim)), "bound"]
-    return xr.Dataset(
-        {name: (dims, np.stack(pair, axis=-1)) for name, pair in bounds.items()}, {"bound": ["lower", "upper"]}
-    )
+    found = {name: (dims, np.stack(pair, axis=-1)) for name, pair in bounds.items()}
+    return xr.Dataset(found, {"bound": ["lower", "upper"]})
 
 
 def _probabilities(value: object, name: str) -> np.ndarray:

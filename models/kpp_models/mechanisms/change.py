@@ -43,9 +43,8 @@ def change_between(
     coalitions = jnp.asarray(all_coalitions(len(players)))
     player = {node: number for number, group in enumerate(players) for node in group}
     shared = (model, check_rng_key(rng_key), flatten_draws(second), (before, after), coalitions, player)
-    values = draw_map(_values_of_draw)(
-        flatten_draws(first), jnp.arange(chains * num_draws), (*shared, outcome, statistic, num_rows)
-    )
+    numbers, arguments = jnp.arange(chains * num_draws), (*shared, outcome, statistic, num_rows)
+    values = draw_map(_values_of_draw)(flatten_draws(first), numbers, arguments)
     table = np.asarray(unflatten_draws(values, (chains, num_draws)))  # (chain, draw, coalition)
     parts = np.asarray(shapley_values_from_table(np.moveaxis(table, -1, 0)))
     names = [", ".join(group) for group in players]

@@ -107,16 +107,12 @@ class AbstractMechanism(AbstractModule):
 
 def likelihood_field() -> Any:
     """Return an Equinox field that holds a pointwise likelihood, by default Gaussian with a prior for its noise."""
-    return eqx.field(converter=_checked_likelihood, default_factory=_gaussian)
 
+    def check(value: AbstractPointwiseLikelihood) -> AbstractPointwiseLikelihood:
+        check_type(value, "likelihood", ("AbstractPointwiseLikelihood",))
+        return value
 
-def _checked_likelihood(value: AbstractPointwiseLikelihood) -> AbstractPointwiseLikelihood:
-    check_type(value, "likelihood", ("AbstractPointwiseLikelihood",))
-    return value
-
-
-def _gaussian() -> AbstractPointwiseLikelihood:
-    return GaussianLikelihood(noise_variance=dist.HalfNormal(1.0))
+    return eqx.field(converter=check, default_factory=lambda: GaussianLikelihood(noise_variance=dist.HalfNormal(1.0)))
 
 
 def scalars_field(name: str, **options: Any) -> Any:

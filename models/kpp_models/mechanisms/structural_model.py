@@ -75,12 +75,10 @@ class StructuralModel(eqx.Module):
 
     def _resolve(self, node: str, given: object, default: AbstractMechanism | None) -> AbstractMechanism:
         parents = tuple(self._parents(node))
-        mechanism = given
-        if given is None and parents:
-            mechanism = LinearMechanism() if default is None else default
-        elif given is None and node in self.graph.latent:  # its location and scale are arbitrary
+        mechanism = default if given is None and parents else given
+        if mechanism is None and not parents and node in self.graph.latent:  # its location and scale are arbitrary
             mechanism = LinearMechanism(intercept=0.0, likelihood=GaussianLikelihood(noise_variance=1.0))
-        elif given is None:
+        elif mechanism is None:
             mechanism = LinearMechanism()
         if not isinstance(mechanism, AbstractMechanism):
             raise TypeError(f"`mechanisms` must hold mechanisms, got {type(mechanism).__name__} for {node!r}")

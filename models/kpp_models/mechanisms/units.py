@@ -24,6 +24,8 @@ from kpp.numpyro_models.toolkit import read_samples
 from kpp.typing import RngKey
 from kpp_models.mechanisms.tables import common_length
 
+PerUnit = Float[Array, " p"]
+
 
 def draw_units(
     model: Any, rng_key: RngKey, posterior: object, columns: Mapping[str, Array], num_rows: int, do: Mapping[str, Any]
@@ -74,9 +76,8 @@ def read_draws(model: Any, posterior: object, columns: Mapping[str, Array]) -> d
 def _units_of_draw(draw: dict[str, Array], number: Array, shared: Any) -> dict[str, Array]:
     model, rng_key, columns, num_rows, actions = shared
     parameters, variables = split_draw(model, draw)
-    seeded = handlers.seed(
-        handlers.do(handlers.substitute(model, data=parameters), data=actions), jax.random.fold_in(rng_key, number)
-    )
+    acting = handlers.do(handlers.substitute(model, data=parameters), data=actions)
+    seeded = handlers.seed(acting, jax.random.fold_in(rng_key, number))
     with jax.numpy_rank_promotion("allow"):  # NumPyro broadcasts arrays of different ranks
         values: dict[str, Array] = seeded(num_rows=num_rows, training=columns | variables)
     return values
@@ -149,7 +150,7 @@ def draw_hidden(
     causes: list[str],
     units: Mapping[str, Array],
     latent: Mapping[str, Array],
-) -> dict[str, Float[Array, " p"]]:
+) -> dict[str, PerUnit]:
     r"""Draw the hidden causes of p units given all their variables.
 
     .. math:: u = u_0 + L^\top (L L^\top + D)^{-1} (r - L u_0 - e_0), \qquad u_0 \sim N(0, I),\; e_0 \sim N(0, D)
@@ -192,12 +193,8 @@ def _row(loadings: Mapping[str, Any], causes: list[str]) -> Float[Array, " k"]:
 
 
 def respond(
-    rng_key: RngKey,
-    likelihood: AbstractPointwiseLikelihood,
-    observed: Float[Array, " p"],
-    before: Float[Array, " p"],
-    after: Float[Array, " p"],
-) -> Float[Array, " p"]:
+    rng_key: RngKey, likelihood: AbstractPointwiseLikelihood, observed: PerUnit, before: PerUnit, after: PerUnit
+) -> PerUnit:
     """Return the values of units at the latent values `after`, with the noise that they have at those of `before`.
 
     With noise that is added, the residuals are kept; of labels, levels and counts the quantiles, which are drawn.
@@ -211,10 +208,8 @@ def respond(
 
 
 def _climb(
-    likelihood: AbstractPointwiseLikelihood,
-    latent: Float[Array, " p"],
-    goes_on: Callable[[Array, Array], Bool[Array, " p"]],
-) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+    likelihood: AbstractPointwiseLikelihood, latent: PerUnit, goes_on: Callable[[Array, Array], Bool[Array, " p"]]
+) -> tuple[PerUnit, PerUnit]:
     """Count up from 0 while a condition on k and P(Y <= k) holds; return k and P(Y < k)."""
 
     def at_most(state: tuple[Array, Array]) -> Array:
