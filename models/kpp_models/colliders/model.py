@@ -27,6 +27,7 @@ Model = TypeVar("Model", bound="AbstractColliderModel")
 
 PROJECTIONS = ("space", "function", "none")
 FORMS = ("product", "general")
+_PARTS = ("children", "spouses", "parents")
 _MAX_HERDED = 5000  # the number of rows from which landmarks are chosen
 
 
@@ -92,8 +93,7 @@ class AbstractColliderModel(_Fields, AbstractModel):
             ValueError: If a variable of the boundary is not among `columns`.
         """
         partition = collider_partition(graph, outcome)
-        names = ("children", "spouses", "parents")
-        parts: dict[str, Any] = {part: _locate(getattr(partition, part), columns) for part in names}
+        parts: dict[str, Any] = {part: _locate(getattr(partition, part), columns) for part in _PARTS}
         return cls(**parts, **fields)
 
     @property
@@ -176,14 +176,9 @@ class AbstractColliderModel(_Fields, AbstractModel):
         """Return the kernel of g: `Projected`, or k itself if nothing is projected, for a model without priors."""
         if not self.projects:
             return self._plain_kernel()
-        return Projected(
-            self.averaged_kernel(),
-            self._on_condition(),
-            data["sample"],
-            self.condition_regularization,
-            data["landmarks"],
-            self.form,
-        )
+        gamma, landmarks = self.condition_regularization, data["landmarks"]
+        kernel, condition_kernel = self.averaged_kernel(), self._on_condition()
+        return Projected(kernel, condition_kernel, data["sample"], gamma, landmarks, self.form)
 
     def condition_regression(self, data: Data) -> ConditionRegression:
         """Return the regression on the condition by which `deviation_kernel` averages."""
@@ -223,14 +218,9 @@ class AbstractColliderModel(_Fields, AbstractModel):
     def _resolve(self: Model, schema: Schema) -> Model:
         """Put positions in place of the names of columns."""
         names = schema.feature_names
-        parts: dict[str, Any] = {
-            part: _locate(getattr(self, part), names) for part in ("children", "spouses", "parents")
-        }
-        columns = {
-            "kernel": self.children if self.form == "product" else tuple(range(len(names))),
-            "condition_kernel": self.condition,
-            "baseline_kernel": self.parents,
-        }
+        parts: dict[str, Any] = {part: _locate(getattr(self, part), names) for part in _PARTS}
+        own = self.children if self.form == "product" else tuple(range(len(names)))
+        columns = {"kernel": own, "condition_kernel": self.condition, "baseline_kernel": self.parents}
         kernels: dict[str, Any] = {
             field: resolve_features(getattr(self, field).on(seen), names).kernel
             for field, seen in columns.items()

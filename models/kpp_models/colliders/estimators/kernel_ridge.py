@@ -159,9 +159,8 @@ class ProjectedKernelRidge(RegressorMixin, BaseEstimator):
             if self.regularization is None:
                 start = start.select(table, y, grid=ridges).model
             grid = {"condition_regularization": GRID}
-            model = dataclasses.replace(
-                start.select_condition(table, y, grid=grid, unlabeled=unlabeled).model, projection=model.projection
-            )
+            chosen = start.select_condition(table, y, grid=grid, unlabeled=unlabeled).model
+            model = dataclasses.replace(chosen, projection=model.projection)
         if self.regularization is None:
             model = model.select(table, y, grid=ridges, unlabeled=unlabeled).model
         return model

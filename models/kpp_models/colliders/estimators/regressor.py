@@ -162,11 +162,8 @@ def _cross_fitted_gain(
         raise ValueError(f"`gain_folds` must be at least 2, or None, got {num_folds}")
     num_folds = min(num_folds, len(rows))
     of_all, of_labeled = [np.empty(len(rows)), np.empty(len(further))], np.empty(len(rows))
-    for fold, further_fold in zip(
-        np.array_split(random.permutation(len(rows)), num_folds),
-        np.array_split(random.permutation(len(further)), num_folds),
-        strict=True,
-    ):
+    folds = (np.array_split(random.permutation(len(part)), num_folds) for part in (rows, further))
+    for fold, further_fold in zip(*folds, strict=True):
         function = fit(rows.without(fold), np.delete(y, fold), further.without(further_fold))
         excess, taken, start = _parts_at(function, rows.take(fold))
         of_all[0][fold] = 2 * excess * taken - taken**2  # 2 (h - f_0) e - e^2
