@@ -84,9 +84,8 @@ class AbstractChainModel(AbstractModel):
             link.resolve(part, [other], first=number == 0, bayesian=bayesian)
             for number, (link, part, other) in enumerate(zip(self.links, chain, others, strict=True))
         )
-        tables = tuple(
-            {"treatment": part.treatment, "outcome": part.outcome, "adjusting": part.adjusting} for part in chain
-        )
+        names = ("treatment", "outcome", "adjusting")
+        tables = tuple({name: getattr(part, name) for name in names} for part in chain)
         return dataclasses.replace(self, links=links), {"links": tables, "mediators": places, "y": targets}, chain
 
     def _at(self: Model, sample: Sample) -> Model:
@@ -160,9 +159,8 @@ class AbstractEffectModel(AbstractChainModel):
             ValueError: If the data are invalid; the message names the argument.
         """
         model, data, chain = self._read(x, y, mediators, bayesian=self.bayesian_embedding)
-        data["embeddings"] = tuple(
-            self._observe(link.space, part.outcome) for link, part in zip(model.links, chain, strict=True)
-        )
+        parts = zip(model.links, chain, strict=True)
+        data["embeddings"] = tuple(self._observe(link.space, part.outcome) for link, part in parts)
         return model, data, chain[0].treatment_schema
 
     def select_lengthscale(
@@ -202,14 +200,13 @@ class AbstractEffectModel(AbstractChainModel):
         kernel = self.prepare(x, y, mediators=mediators)[0].links[-1].outcome_kernel
         if not len(positive(factors, "factors")) or not isinstance(kernel, RBF):
             raise ValueError(f"`factors` must be numbers, and `outcome_kernel` an RBF; got {factors} and {kernel}")
+        options: dict[str, Any] = {"mediators": mediators, "inference": inference, "num_prior_samples": 0}
         fits = []
         for factor in factors:
             scaled = dataclasses.replace(kernel, lengthscale=kernel.lengthscale * factor)
             links = (*self.links[:-1], dataclasses.replace(self.links[-1], outcome_kernel=scaled))
             model = dataclasses.replace(self, links=links)
-            fits.append(
-                model.fit(rng_key, x, y, mediators=mediators, inference=inference, num_prior_samples=0)  # type: ignore
-            )
+            fits.append(model.fit(rng_key, x, y, **options))
         return max(fits, key=pseudo_evidence)
 
     def numpyro_model(
@@ -287,13 +284,9 @@ class AbstractEffectModel(AbstractChainModel):
         """The level of the kernel of f: 1, the nuclear dominant kernel, if both f and the embedding are random."""
         return int(self.bayesian_embedding and self.uncertain_function)
 
-    @property
-    def _function_space(self) -> OutcomeSpace:
-        return self.links[-1].space
-
     def _target_gram(self, mediators: Float[Array, "M dy"]) -> Float[Array, "M M"]:
         """Return the prior covariance of f at the outcomes of the targets."""
-        return self.amplitude * self._function_space.level_kernel(self._level).gram(mediators)
+        return self.amplitude * self.links[-1].space.level_kernel(self._level).gram(mediators)
 
     def _observe(self, space: OutcomeSpace, outcome: Array) -> dict[str, Array]:
         """Return the distinct outcomes, the factor of their covariance, and the observations in its coordinates.
@@ -322,15 +315,9 @@ class AbstractEffectModel(AbstractChainModel):
         All priors have been replaced by numbers.
         """
         level = int(self.bayesian_embedding)
-        function = RandomFunction.regression(
-            self._function_space,
-            self._level,
-            data["mediators"],
-            data["y"] - self.mean,
-            self.noise_variance,
-            self.amplitude,
-            uncertain=self.uncertain_function,
-        )
+        space = self.links[-1].space
+        given = data["mediators"], data["y"] - self.mean, self.noise_variance, self.amplitude
+        function = RandomFunction.regression(space, self._level, *given, uncertain=self.uncertain_function)
         for number in reversed(range(len(self.links))):
             effect = self._through_link(number, data, function)
             function = effect.as_function(level) if number else function
@@ -354,14 +341,10 @@ class AbstractEffectModel(AbstractChainModel):
         """Return the effect of a link's treatment from a function of its outcome."""
         link, table, observed = self.links[number], data["links"][number], data["embeddings"][number]
         factor = linalg.cholesky(self._covariance(number, table), what="the kernel matrix of the treatments with noise")
-        amplitude = link.amplitude
-        if amplitude is None:
-            amplitude = fitted_amplitude(observed["coordinates"], factor)
-        level = int(self.bayesian_embedding)
+        level, coordinates = int(self.bayesian_embedding), observed["coordinates"]
+        amplitude = fitted_amplitude(coordinates, factor) if link.amplitude is None else link.amplitude
         outcome = observed["distinct"] if level else table["outcome"]
-        embedding = RandomEmbedding(
-            link.space, outcome, observed["factor"], observed["coordinates"], factor, amplitude, level
-        )
+        embedding = RandomEmbedding(link.space, outcome, observed["factor"], coordinates, factor, amplitude, level)
         kernel = self._treatment_kernel(number, level)
         intervention = link.adjust(table["adjusting"]).intervention(kernel, table["treatment"])
         return inner_product(function, embedding, intervention)

@@ -108,7 +108,7 @@ def test_equal_outcomes_are_merged_exactly(model):
     same = model((link,), 0.2).prepare({"treatment": x, "outcome": y}, targets, mediators=places)[1]
     assert eqx.tree_equal(same, data)  # a mapping of tables is a data set, too
     moments, _ = evaluate(fitted, data, jnp.asarray(at))
-    space, order = fitted._function_space, int(model is BayesIMP)
+    space, order = fitted.links[-1].space, int(model is BayesIMP)
 
     chain_gram = eqx.filter_jit(lambda level, first, second: space.chain(level, first, second))
 
