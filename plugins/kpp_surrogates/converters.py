@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from kpp.data.tables import Schema
 from kpp.foundation.validation import as_points, check_rng_key, positive
 from kpp.typing import RngKey
 
@@ -33,6 +34,15 @@ def freeze_features(features: int | str | Iterable[int | str]) -> tuple[int | st
         if isinstance(feature, bool) or not isinstance(feature, (int, str, np.integer)):
             raise TypeError(f"`categorical` must hold names or positions of features, got {feature!r}")
     return found
+
+
+def categorical_positions(features: Iterable[int | str], schema: Schema) -> set[int]:
+    """Return the positions of the features that hold categories, the given ones and those with known levels."""
+    given = {schema.index(feature) if isinstance(feature, str) else feature for feature in features}
+    beyond = sorted(j for j in given if not 0 <= j < schema.num_features)
+    if beyond:
+        raise ValueError(f"`categorical` must hold positions from 0 to {schema.num_features - 1}, got {beyond}")
+    return given | {schema.index(name) for name in schema.levels}
 
 
 def required_key(rng_key: RngKey | None, explainer: str) -> RngKey:

@@ -21,16 +21,8 @@ from kpp.games.toolkit import Players
 from kpp.networks import MLP, UNet
 from kpp.networks.toolkit import read_image_shape, train_ensemble
 from kpp.typing import AnyArray, RngKey
-from kpp_surrogates.causal_targets import (
-    LOSSES,
-    REPLACEMENTS,
-    as_truth,
-    increases_of_loss,
-    mean_predictions,
-    normalized,
-    replacements,
-)
-from kpp_surrogates.converters import as_background, freeze_features, required_key
+from kpp_surrogates import causal_targets
+from kpp_surrogates.converters import as_background, categorical_positions, freeze_features, required_key
 
 # The width of a normal law's central 95 % interval, in standard deviations.
 _WIDTH, _PROBABILITY = 3.92, 0.95
@@ -114,8 +106,8 @@ class CXPlain(AbstractPointsExplainer):
     additive: ClassVar = False
 
     def __check_init__(self) -> None:
-        one_of(self.loss, "loss", LOSSES)
-        one_of(self.replacement, "replacement", REPLACEMENTS)
+        one_of(self.loss, "loss", causal_targets.LOSSES)
+        one_of(self.replacement, "replacement", causal_targets.REPLACEMENTS)
         count(self.num_bootstraps, "num_bootstraps", 2)  # or 1 if all values are equal
         for name in ("num_epochs", "batch_size"):
             count(getattr(self, name), name)
@@ -150,26 +142,19 @@ class CXPlain(AbstractPointsExplainer):
         """Train the networks on the background, columns named by a schema."""
         key, order = jax.random.split(required_key(rng_key, "cxplain"))
         background = schema.read(self.background, "background")
-        players = as_players(
-            None if self.groups is None else dict(self.groups), background.shape[1], schema.feature_names
+        groups = None if self.groups is None else dict(self.groups)
+        players = as_players(groups, background.shape[1], schema.feature_names)
+        inputs = _Inputs.create(background, categorical_positions(self.categorical, schema))
+        predictions = causal_targets.mean_predictions(function, background)
+        truth = causal_targets.as_truth(self.y, predictions, output_names(function))
+        fill = causal_targets.replacements(self.replacement, background, set(inputs.levels))
+        increases = causal_targets.increases_of_loss(
+            function, background, truth, loss=self.loss, fill=fill, players=players
         )
-        inputs = _Inputs.create(background, _categorical(self.categorical, schema))
-        truth = as_truth(self.y, mean_predictions(function, background), output_names(function))
-        fill = replacements(self.replacement, background, set(inputs.levels))
-        increases = increases_of_loss(function, background, truth, loss=self.loss, fill=fill, players=players)
         rows, networks = _members(key, self.num_bootstraps, len(background), *self._architecture(inputs, players))
-        trained = train_ensemble(
-            order,
-            networks,
-            _cross_entropy,
-            (inputs(background), normalized(increases)),
-            rows=rows,
-            num_epochs=self.num_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            progress=self.progress,
-            label="cxplain",
-        )
+        data = inputs(background), causal_targets.normalized(increases)
+        options = {name: getattr(self, name) for name in ("num_epochs", "batch_size", "learning_rate", "progress")}
+        trained = train_ensemble(order, networks, _cross_entropy, data, rows=rows, label="cxplain", **options)
         return FittedCXPlain(trained.network, function, inputs, players, schema, background, self._record(rng_key))
 
     def _architecture(self, inputs: _Inputs, players: Players) -> _Architecture:
@@ -196,14 +181,11 @@ class CXPlain(AbstractPointsExplainer):
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
         background, x = jax.random.normal(rng_key, (24, 3)), jax.random.normal(rng_key, (2, 3)) + 0.3
-        labels = np.arange(24) % 2
-        yield cls(background, num_bootstraps=3, hidden=(4,), num_epochs=3), _example_mean, x
-        options: dict[str, Any] = {"loss": "log", "replacement": "mean", "groups": {"pair": [0, 2]}}
-        yield cls(background, labels, num_bootstraps=3, hidden=(4,), num_epochs=3, **options), _example_classes, x
-        pixels = cls(
-            background, groups={"pair": [0, 2]}, num_bootstraps=3, hidden=(4,), image_shape=(1, 3), num_epochs=3
-        )
-        yield pixels, _example_mean, x
+        small: dict[str, Any] = {"num_bootstraps": 3, "hidden": (4,), "num_epochs": 3}
+        yield cls(background, **small), _example_mean, x
+        options: dict[str, Any] = {"loss": "log", "replacement": "mean", "groups": {"pair": [0, 2]}, **small}
+        yield cls(background, np.arange(24) % 2, **options), _example_classes, x
+        yield cls(background, groups={"pair": [0, 2]}, image_shape=(1, 3), **small), _example_mean, x
 
 
 class FittedCXPlain(eqx.Module):
@@ -242,7 +224,7 @@ class FittedCXPlain(eqx.Module):
         members = self.importances(points)
         tail = (1 - _PROBABILITY) / 2
         lower, values, upper = np.quantile(members, [tail, 0.5, 1 - tail], axis=0)
-        predictions = mean_predictions(self.function, points)
+        predictions = causal_targets.mean_predictions(self.function, points)
         shown = group_points(points, self.players, self.schema, [self.background])
         return Explanation.create(
             _for_each_output(values, predictions),
@@ -284,15 +266,6 @@ class _Inputs(eqx.Module):
             for j in range(x.shape[1])
         ]
         return np.concatenate(columns, axis=1).astype(float)
-
-
-def _categorical(features: tuple[Any, ...], schema: Schema) -> set[int]:
-    """Return the positions of the features that hold codes."""
-    mentioned = {schema.index(feature) if isinstance(feature, str) else feature for feature in features}
-    beyond = sorted(j for j in mentioned if not 0 <= j < schema.num_features)
-    if beyond:
-        raise ValueError(f"`categorical` must hold positions from 0 to {schema.num_features - 1}, got {beyond}")
-    return mentioned | {schema.index(name) for name in schema.levels}
 
 
 def _cross_entropy(network: Callable[[Array], Array], batch: tuple[Array, Array]) -> Array:

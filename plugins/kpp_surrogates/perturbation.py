@@ -28,6 +28,7 @@ from kpp.data.tables import Schema
 from kpp.explanations.toolkit import GroupedPoints
 from kpp.games.toolkit import Players
 from kpp.typing import RngKey
+from kpp_surrogates.converters import categorical_positions
 
 Kind = Literal["number", "interval", "category", "block"]
 
@@ -51,11 +52,7 @@ def kinds_of_players(
     `intervals`, "interval" for any other single column, and "block" for any other group. Raises ValueError if a feature
     is unknown.
     """
-    named = {feature for feature in categorical if isinstance(feature, str)}
-    chosen = {schema.index(name) for name in (*named, *schema.levels)} | (set(categorical) - named)
-    beyond = sorted(position for position in chosen if position not in range(players.num_features))
-    if beyond:
-        raise ValueError(f"`categorical` must hold names or positions below {players.num_features}, got {beyond}")
+    chosen = categorical_positions(categorical, schema)
 
     def kind(name: str, members: tuple[int, ...]) -> Kind:
         if name in shown.schema.levels or chosen.issuperset(members):

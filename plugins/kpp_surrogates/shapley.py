@@ -96,7 +96,6 @@ class KernelSHAP(AbstractPointsExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Check the method, the design, the budget and the tolerance."""
         one_of(self.method, "method", ("auto", "quadrature", "enumeration", "least-squares"))
         one_of(self.design, "design", ("random", "active"))
         if self.design == "active" and self.method != "auto":
@@ -113,9 +112,8 @@ class KernelSHAP(AbstractPointsExplainer):
         in_rkhs = isinstance(inputs.function, RKHSFunction)
         method = "least-squares" if self.method == "auto" and not in_rkhs else self.method
         method = "active" if self.design == "active" else method
-        sampling = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
         options: dict[str, Any] = {"order": self.order, "effects": self.effects}
-        return _explain(inputs, self._game(), "kernel-shap", method, sampling, rng_key, self.progress, **options)
+        return _explain(self, inputs, self._game(), "kernel-shap", method, rng_key, **options)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -161,14 +159,12 @@ class ShapleySampling(AbstractPointsExplainer):
     additive: ClassVar = True
 
     def __check_init__(self) -> None:
-        """Check the budget and the tolerance."""
         _check_sampling(self.num_coalitions, self.tolerance)
 
     def explain_inputs(self, inputs: Inputs, *, rng_key: RngKey | None = None) -> Explanation:
         """Explain predictions; a random key is needed where the budget does not cover all coalitions."""
-        sampling = {"num_coalitions": self.num_coalitions, "tolerance": self.tolerance}
         game = Interventional(np.asarray(inputs.background))
-        return _explain(inputs, game, "shapley-sampling", "permutation", sampling, rng_key, self.progress)
+        return _explain(self, inputs, game, "shapley-sampling", "permutation", rng_key)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractExplainer, Any, Any]]:
@@ -185,33 +181,34 @@ def _check_sampling(num_coalitions: int | None, tolerance: float | None) -> None
 
 
 def _explain(
+    explainer: KernelSHAP | ShapleySampling,
     inputs: Inputs,
     game: AbstractValueFunction,
     name: str,
     method: str,
-    sampling: dict[str, Any],
     rng_key: RngKey | None,
-    progress: bool,
     *,
     order: CausalDAG | CausalOrder | None = None,
     effects: bool = False,
 ) -> Explanation:
     """Explain by an estimator of Shapley values."""
+    budget = explainer.num_coalitions
 
     def solve(part: RKHSFunction | Callable[..., Any], rows: Float[Array, "b d"]) -> tuple[ShapleyEstimate, Any]:
         if order is not None:
             return asymmetric_shapley_values(game, part, rows, order, groups=inputs.players), None
-        options: dict[str, Any] = {"groups": inputs.players, "rng_key": rng_key, **sampling}
-        estimate = estimate_shapley(game, part, rows, method=method, **options)
+        options: dict[str, Any] = {"groups": inputs.players, "rng_key": rng_key, "num_coalitions": budget}
+        estimate = estimate_shapley(game, part, rows, method=method, tolerance=explainer.tolerance, **options)
         if not effects:
             return estimate, None
         parts = direct_and_indirect_effects(check_effects(game), part, rows, groups=inputs.players)
         return estimate, parts._asdict()
 
-    default = _COALITIONS if sampling["tolerance"] is None else _MOST_COALITIONS
-    size = _instances_at_once(inputs, sampling["num_coalitions"] or default)
-    options: dict[str, Any] = {"label": f"explain by {name}", "progress": progress, "row_axis": inputs.row_axis}
-    estimate, parts = solve_in_blocks(solve, inputs.function, inputs.x, instances_at_once=size, **options)
+    # The values of all coalitions of a block must fit into memory.
+    most = budget or (_COALITIONS if explainer.tolerance is None else _MOST_COALITIONS)
+    size = even_size(len(inputs.rows), min(_INSTANCES, _MAX_ENTRIES // (inputs.num_targets * most)))
+    blocks: dict[str, Any] = {"instances_at_once": size, "row_axis": inputs.row_axis, "progress": explainer.progress}
+    estimate, parts = solve_in_blocks(solve, inputs.function, inputs.x, label=f"explain by {name}", **blocks)
     record = {"explainer": name, **describe_value_function(game), **describe_estimate(estimate, rng_key)}
     if order is not None:
         record["order"] = str(order)
@@ -224,9 +221,3 @@ def _explain(
         base_values=np.asarray(game.base(inputs.function)),
         effects=parts,
     )
-
-
-def _instances_at_once(inputs: Inputs, num_coalitions: int) -> int:
-    """Return how many instances a block has, so that the values of all coalitions fit into memory."""
-    entries = inputs.num_targets * num_coalitions
-    return even_size(len(inputs.rows), min(_INSTANCES, _MAX_ENTRIES // entries))

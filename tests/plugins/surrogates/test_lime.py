@@ -151,7 +151,7 @@ def test_wrong_options_are_refused(cls, options, message):
 def test_a_wrong_penalty_category_or_key_is_refused():
     with pytest.raises(ValueError, match="`penalty` must be positive, got 0"):
         LIME(BACKGROUND, penalty=0)
-    for wrong, message in (([4], "positions below 4, got .4."), (["color"], "unknown feature name 'color'")):
+    for wrong, message in (([4], "positions from 0 to 3, got .4."), (["color"], "unknown feature name 'color'")):
         explainer = dataclasses.replace(LIME(BACKGROUND, **OPTIONS), categorical=wrong)
         with pytest.raises(ValueError, match=message):
             explainer.explain(function, X, rng_key=KEY)
