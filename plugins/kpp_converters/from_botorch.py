@@ -27,12 +27,10 @@ class BoTorchConverter(kpp.AbstractConverter):
         _check_model(model)
         posterior = exact_posterior(model)
         for transform in reversed(_steps(model, "outcome_transform")):
-            posterior = rescale_outputs(
-                posterior, *find_rule(transform, _OUTCOME_RULES, "outcome transform")(transform)
-            )
+            scale, shift = find_rule(transform, _OUTCOME_RULES, "outcome transform")(transform)
+            posterior = rescale_outputs(posterior, scale, shift)
         for transform in reversed(_steps(model, "input_transform")):
-            center, scale = _center_and_scale(transform, posterior.mean.points.shape[1])
-            posterior = rescale_inputs(posterior, center, scale)
+            posterior = rescale_inputs(posterior, *_center_and_scale(transform, posterior.mean.points.shape[1]))
         return posterior
 
     @classmethod
@@ -44,10 +42,8 @@ class BoTorchConverter(kpp.AbstractConverter):
 
         points, targets, x = example_data(rng_key)
         y = 30.0 * targets[:, None] + 100.0
-        options: tuple[dict[str, Any], ...] = (
-            {"input_transform": Normalize(3)},
-            {"train_Yvar": torch.full_like(y, 4.0).cumsum(0)},
-        )
+        noise = torch.full_like(y, 4.0).cumsum(0)
+        options: list[dict[str, Any]] = [{"input_transform": Normalize(3)}, {"train_Yvar": noise}]
         for option in options:
             model = SingleTaskGP(points, y, **option).eval()
             with torch.no_grad():

@@ -221,9 +221,7 @@ _RULES: dict[str, Callable[[Any, int], AbstractKernel]] = {
     "botorch.CategoricalKernel": _categorical,
     "gpytorch.AdditiveKernel": lambda kernel, d: kernels.Sum(_parts(kernel, d)),
     "gpytorch.ConstantKernel": lambda kernel, d: kernels.Constant(number(kernel.constant)),
-    "gpytorch.LinearKernel": lambda kernel, d: kernels.Linear(
-        variance=np.broadcast_to(_per_feature(kernel.variance), (d,))
-    ),
+    "gpytorch.LinearKernel": lambda kernel, d: kernels.Linear(np.broadcast_to(_per_feature(kernel.variance), (d,))),
     "gpytorch.MaternKernel": lambda kernel, d: _MATERN[float(kernel.nu)](lengthscale=_lengthscale(kernel)),
     "gpytorch.PeriodicKernel": _periodic,
     "gpytorch.PolynomialKernel": lambda kernel, d: kernels.Polynomial(int(kernel.power), offset=number(kernel.offset)),

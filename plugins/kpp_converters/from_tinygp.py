@@ -124,10 +124,12 @@ def _lengthscale(scale: Any, units: Units) -> Any:
     return lengthscale[0] if lengthscale.shape == (1,) else lengthscale
 
 
-def _radial(cls: Callable[..., AbstractKernel]) -> Callable[[Any, Units], AbstractKernel]:
+def _radial(cls: Callable[..., AbstractKernel], *further: str) -> Callable[[Any, Units], AbstractKernel]:
+    """Return the rule of a kernel with lengthscales and further numbers by name."""
+
     def convert(kernel: Any, units: Units) -> AbstractKernel:
         _check_euclidean(kernel, units)
-        return cls(lengthscale=_lengthscale(kernel.scale, units))
+        return cls(lengthscale=_lengthscale(kernel.scale, units), **{name: getattr(kernel, name) for name in further})
 
     return convert
 
@@ -144,15 +146,9 @@ def _check_euclidean(kernel: Any, units: Units) -> None:
 
 def _exponential(kernel: Any, units: Units) -> AbstractKernel:
     if type(kernel.distance).__name__ == "L1Distance" and units.size > 1:
-        return kernels.ProductKernel(
-            tuple(kernels.Matern12(lengthscale=jnp.abs(kernel.scale / unit)) for unit in units)
-        )
+        parts = tuple(kernels.Matern12(lengthscale=jnp.abs(kernel.scale / unit)) for unit in units)
+        return kernels.ProductKernel(parts)
     return _radial(kernels.Matern12)(kernel, units)
-
-
-def _rational_quadratic(kernel: Any, units: Units) -> AbstractKernel:
-    _check_euclidean(kernel, units)
-    return kernels.RationalQuadratic(lengthscale=_lengthscale(kernel.scale, units), alpha=kernel.alpha)
 
 
 def _periodic(kernel: Any, units: Units) -> AbstractKernel:
@@ -169,9 +165,8 @@ def _periodic(kernel: Any, units: Units) -> AbstractKernel:
 def _polynomial(kernel: Any, units: Units) -> AbstractKernel:
     if kernel.order != int(kernel.order) or kernel.order < 1:
         raise ValueError(f"Polynomial has an exact counterpart for a whole `order` of at least 1, got {kernel.order}")
-    return kernels.Polynomial(
-        degree=int(kernel.order), lengthscale=_lengthscale(kernel.scale, units), offset=jnp.square(kernel.sigma)
-    )
+    lengthscale, offset = _lengthscale(kernel.scale, units), jnp.square(kernel.sigma)
+    return kernels.Polynomial(degree=int(kernel.order), lengthscale=lengthscale, offset=offset)
 
 
 def _product(kernel: Any, units: Units) -> AbstractKernel:
@@ -242,7 +237,7 @@ _RULES: dict[str, Callable[[Any, Units], AbstractKernel]] = {
     "kernels.stationary.ExpSquared": _radial(kernels.RBF),
     "kernels.stationary.Matern32": _radial(kernels.Matern32),
     "kernels.stationary.Matern52": _radial(kernels.Matern52),
-    "kernels.stationary.RationalQuadratic": _rational_quadratic,
+    "kernels.stationary.RationalQuadratic": _radial(kernels.RationalQuadratic, "alpha"),
     "kpp_converters.to_tinygp.KppKernel": _own,
     "transforms.Cholesky": _cholesky_transform,
     "transforms.Linear": _linear_transform,

@@ -15,18 +15,18 @@ _MATERN: dict[float, Any] = {0.5: kernels.Matern12, 1.5: kernels.Matern32, 2.5: 
 _MAX_POWER = 16  # a power is a product of as many kernels, so its cost grows with the exponent
 
 
-def convert_metric(name: str, num_features: int, *, gamma: float | None, degree: float, coef0: float) -> AbstractKernel:
+def convert_metric(name: str, num_features: int, *, gamma: Any, degree: Any, coef0: Any) -> AbstractKernel:
     r"""Return the kernel of d features with a name from ``sklearn.metrics.pairwise.pairwise_kernels``.
 
     "rbf" is :math:`\exp(-\gamma |x-x'|^2)`, "laplacian" :math:`\exp(-\gamma |x-x'|_1)`, a product of one Matern12 per
     feature, "linear" :math:`x \cdot x'` and "poly" :math:`(\gamma\, x \cdot x' + c)^q`, with :math:`\gamma = 1/d` if it
     is None. Raises ValueError if the kernel has no exact counterpart.
     """
-    gamma = 1.0 / num_features if gamma is None else gamma
+    gamma = 1.0 / num_features if gamma is None else float(gamma)
     if name == "linear":
         return linear_kernel(num_features)
     if name in ("poly", "polynomial"):
-        return _polynomial(gamma, degree, coef0)
+        return _polynomial(gamma, float(degree), float(coef0))
     if name not in ("rbf", "laplacian"):
         raise ValueError(
             f"the kernel {name!r} has no exact counterpart; known are 'rbf', 'linear', 'poly', 'laplacian'"
@@ -126,9 +126,7 @@ def _polynomial(gamma: float, degree: Any, offset: Any) -> AbstractKernel:
 _RULES: dict[str, Callable[[Any, int], AbstractKernel | None]] = {
     "RBF": lambda kernel, d: kernels.RBF(lengthscale=kernel.length_scale),
     "Matern": _matern,
-    "RationalQuadratic": lambda kernel, d: kernels.RationalQuadratic(
-        lengthscale=kernel.length_scale, alpha=kernel.alpha
-    ),
+    "RationalQuadratic": lambda kernel, d: kernels.RationalQuadratic(kernel.length_scale, alpha=kernel.alpha),
     "ExpSineSquared": _periodic,
     "DotProduct": _dot_product,
     "ConstantKernel": lambda kernel, d: kernels.Constant(kernel.constant_value),

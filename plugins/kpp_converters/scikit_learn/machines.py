@@ -65,9 +65,7 @@ def _kernel(estimator: Any, num_features: int, gamma: Any) -> AbstractKernel:
     """Return the kernel that the parameters of an estimator describe."""
     kernel = estimator.kernel
     if isinstance(kernel, str):
-        gamma = None if gamma is None else float(gamma)
-        degree, offset = float(estimator.degree), float(estimator.coef0)
-        return convert_metric(kernel, num_features, gamma=gamma, degree=degree, coef0=offset)
+        return convert_metric(kernel, num_features, gamma=gamma, degree=estimator.degree, coef0=estimator.coef0)
     if type(kernel).__module__ == "sklearn.gaussian_process.kernels":
         return convert_gp_kernel(kernel, num_features)
     raise ValueError(_unknown_kernel(estimator))
@@ -80,26 +78,10 @@ def _unknown_kernel(estimator: Any) -> str:
     )
 
 
+_WITHOUT_CV = ("BayesianRidge", "HuberRegressor", "LinearRegression", "LinearSVC", "LinearSVR", "SGDRegressor")
+_WITH_CV = ("ElasticNet", "Lasso", "LogisticRegression", "Ridge", "RidgeClassifier")  # and as ElasticNetCV, ...
 #: Estimators whose `predict`, or `decision_function` for classifiers, is linear in the inputs.
-LINEAR_MODELS = (
-    "BayesianRidge",
-    "ElasticNet",
-    "ElasticNetCV",
-    "HuberRegressor",
-    "Lasso",
-    "LassoCV",
-    "LinearRegression",
-    "LinearSVC",
-    "LinearSVR",
-    "LogisticRegression",
-    "LogisticRegressionCV",
-    "Ridge",
-    "RidgeCV",
-    "RidgeClassifier",
-    "RidgeClassifierCV",
-    "SGDClassifier",
-    "SGDRegressor",
-)
+LINEAR_MODELS = sorted(("SGDClassifier", *_WITHOUT_CV, *_WITH_CV, *(f"{name}CV" for name in _WITH_CV)))
 
 
 def from_linear_model(model: Any) -> RKHSFunction:
@@ -131,10 +113,6 @@ def _kernel_of(nystroem: Any, num_features: int) -> Any:
         raise ValueError(
             f"the `kernel` {nystroem.kernel!r} of this Nystroem is a function, whose form is not known; give it by name"
         )
-    own = {
-        name: getattr(nystroem, name) for name in ("gamma", "degree", "coef0") if getattr(nystroem, name) is not None
-    }
-    given = {**(nystroem.kernel_params or {}), **own}
-    gamma = None if given.get("gamma") is None else float(given["gamma"])
-    degree, offset = float(given.get("degree", 3)), float(given.get("coef0", 1))  # the defaults of scikit-learn
-    return convert_metric(nystroem.kernel, num_features, gamma=gamma, degree=degree, coef0=offset)
+    given = {"gamma": None, "degree": 3, "coef0": 1}  # the defaults of scikit-learn
+    own = {name: getattr(nystroem, name) for name in given if getattr(nystroem, name) is not None}
+    return convert_metric(nystroem.kernel, num_features, **given | (nystroem.kernel_params or {}) | own)
