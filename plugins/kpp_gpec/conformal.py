@@ -124,11 +124,8 @@ def widen(explanation: Explanation, check: ConformalCheck) -> Explanation:
     if "covariance" in dataset:
         both = factor * factor.rename(feature="feature_other")
         dataset["covariance"] = (dataset["covariance"] * both).transpose(*dataset["covariance"].dims)
-    dataset.attrs = {
-        **explanation.attrs,
-        "uncertainty": "calibrated on held-out rows",
-        "conformal": {"probability": check.probability, "rows": check.num_calibration},
-    }
+    record = {"probability": check.probability, "rows": check.num_calibration}
+    dataset.attrs = {**explanation.attrs, "uncertainty": "calibrated on held-out rows", "conformal": record}
     return Explanation(dataset)
 
 

@@ -38,27 +38,34 @@ class FittedOutput(eqx.Module):
     boundary: BoundarySample | None  # in the features' own units, or None if none was sampled
     num_components: int = eqx.field(static=True, default=0)  # of the graph of the boundary sample
 
+    @classmethod
+    def create(
+        cls,
+        data: tuple[Any, Any, Any],
+        how: tuple[Any, int | None],
+        selected: SelectedHyperparameters,
+        geodesic: WeightedExponentialGeodesic | None,
+        boundary: BoundarySample | None,
+        num_components: int,
+    ) -> FittedOutput:
+        """Condition on points, values and noise, with correlations and a number of inducing points.
+
+        The WEG kernel gets the parameters that were selected.
+        """
+        if geodesic is not None:
+            own: dict[str, Any] = {"decay": selected.decay, "concentration": selected.concentration}
+            geodesic = dataclasses.replace(geodesic, **own, root=None).precompute()
+        kernel = combine_kernels(geodesic, selected.lengthscale)
+        process = condition(kernel, *data, selected.variance, *how)
+        return cls(process, selected, geodesic, boundary, num_components)
+
     def with_hyperparameters(self, **changes: Any) -> FittedOutput:
         """Return the same output with some fields of `selected` replaced, and the processes conditioned again."""
-        geodesic = self.geodesic
-        if geodesic is None:  # without a boundary they have no meaning
+        if self.geodesic is None:  # without a boundary they have no meaning
             changes |= {"decay": None, "concentration": None}
-        selected = self.selected._replace(**changes)
-        if geodesic is not None and {"decay", "concentration"} & set(changes):
-            geodesic = build_geodesic(geodesic, selected)
-        kernel = combine_kernels(geodesic, selected.lengthscale)
-        old = self.process
-        data = old.points, old.values, old.noise
-        process = condition(kernel, *data, selected.variance, old.correlations, old.num_inducing)
-        return FittedOutput(process, selected, geodesic, self.boundary, self.num_components)
-
-
-def build_geodesic(
-    boundary: WeightedExponentialGeodesic, selected: SelectedHyperparameters
-) -> WeightedExponentialGeodesic:
-    """Return a WEG kernel with other parameters, its root computed."""
-    own: dict[str, Any] = {"decay": selected.decay, "concentration": selected.concentration}
-    return dataclasses.replace(boundary, **own, root=None).precompute()
+        old, selected = self.process, self.selected._replace(**changes)
+        data, how = (old.points, old.values, old.noise), (old.correlations, old.num_inducing)
+        return FittedOutput.create(data, how, selected, self.geodesic, self.boundary, self.num_components)
 
 
 def save(
@@ -72,12 +79,8 @@ def save(
 
     `description` holds the fields that JSON can hold, by name. Raises FileNotFoundError if the folder does not exist.
     """
-    described = {
-        "format": _FORMAT,
-        **description,
-        "schema": schema.to_json(),
-        "outputs": [_describe_output(output) for output in outputs],
-    }
+    described = {"format": _FORMAT, **description, "schema": schema.to_json()}
+    described["outputs"] = [_describe_output(output) for output in outputs]
     groups = {f"output_{number}": _dataset(_arrays(output)) for number, output in enumerate(outputs)}
     netcdf.write(path, _dataset(arrays, {_MARK: json.dumps(described)}), groups)
 
@@ -135,18 +138,10 @@ def _fields(described: dict[str, Any], root: xr.Dataset, groups: Mapping[str, xr
     outputs = [
         _rebuild(_to_numpy(groups[f"output_{number}"]), output, z) for number, output in enumerate(described["outputs"])
     ]
-    names = described["output_names"]
-    return {
-        **arrays,
-        "name": described["name"],
-        "outputs": tuple(outputs),
-        "schema": Schema.from_json(described["schema"]),
-        "feature_names": tuple(described["feature_names"]),
-        "groups": described["groups"],
-        "output_names": None if names is None else tuple(names),
-        "output_positions": tuple(described["output_positions"]),
-        "record": described["record"],
-    }
+    fields = {name: described[name] for name in ("name", "groups", "record")}
+    for name in ("feature_names", "output_names", "output_positions"):  # JSON has no tuples
+        fields[name] = None if described[name] is None else tuple(described[name])
+    return {**arrays, **fields, "outputs": tuple(outputs), "schema": Schema.from_json(described["schema"])}
 
 
 def _to_numpy(dataset: xr.Dataset) -> dict[str, np.ndarray]:
@@ -162,15 +157,10 @@ def _rebuild(arrays: dict[str, np.ndarray], described: dict[str, Any], z: np.nda
     geodesic = None
     if "samples" in arrays:
         fields = arrays["samples"], arrays["distances"], selected.decay, selected.concentration
-        members = arrays.get("members")
-        geodesic = build_geodesic(
-            WeightedExponentialGeodesic(*fields, described["normalized"], members=members), selected
-        )
+        geodesic = WeightedExponentialGeodesic(*fields, described["normalized"], members=arrays.get("members"))
     sample = None
     if described["boundary"] is not None:
         points, widths = (jnp.asarray(arrays[name], float) for name in ("boundary_points", "boundary_widths"))
         sample = BoundarySample(points, widths, **described["boundary"])
-    kernel = combine_kernels(geodesic, selected.lengthscale)
-    data = z, arrays["values"], arrays["noise"]
-    process = condition(kernel, *data, selected.variance, arrays.get("correlations"), described.get("num_inducing"))
-    return FittedOutput(process, selected, geodesic, sample, described["num_components"])
+    data, how = (z, arrays["values"], arrays["noise"]), (arrays.get("correlations"), described.get("num_inducing"))
+    return FittedOutput.create(data, how, selected, geodesic, sample, described["num_components"])

@@ -26,11 +26,11 @@ from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
 from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted import FittedGPEC
-from kpp_gpec.fitted_output import FittedOutput, build_geodesic
+from kpp_gpec.fitted_output import FittedOutput
 from kpp_gpec.noisy_explanations import check_noise
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic, farthest_points
-from kpp_gpec.process.hyperparameters import METHODS, combine_kernels, select
-from kpp_gpec.process.multitask import condition, estimate_correlations
+from kpp_gpec.process.hyperparameters import METHODS, select
+from kpp_gpec.process.multitask import estimate_correlations
 
 #: The definitions of the boundary of a model.
 MARGINS = ("class", "level", "steep")
@@ -220,10 +220,8 @@ class GPEC(AbstractPointsExplainer):
             given["variance"] = self.variance if variance is None else variance
             rbf = self.rbf or weg is None
             selected = select(weg, z, values, noise, given, method=self.selection, rbf=rbf, rng=rng)
-            geodesic = None if weg is None else build_geodesic(weg, selected)
-            kernel = combine_kernels(geodesic, selected.lengthscale)
-            process = condition(kernel, z, values, noise, selected.variance, correlations, self.num_inducing)
-            outputs.append(FittedOutput(process, selected, geodesic, sample, num_components))
+            data, how = (z, values, noise), (correlations, self.num_inducing)
+            outputs.append(FittedOutput.create(data, how, selected, weg, sample, num_components))
         return self._finish(prepared, outputs)
 
     def _samples(
@@ -272,11 +270,8 @@ class GPEC(AbstractPointsExplainer):
         if sample is None:
             return None, 0
         if not sample.found:
-            warnings.warn(
-                f"{sample.status}; the uncertainty knows no boundary, and the kernel is the RBF factor alone",
-                UserWarning,
-                stacklevel=2,
-            )
+            told = f"{sample.status}; the uncertainty knows no boundary, and the kernel is the RBF factor alone"
+            warnings.warn(told, UserWarning, stacklevel=2)
             return None, 0
         points = prepared.standardized(np.asarray(sample.points))
         geodesics = geodesic_distances(points, self.num_neighbors)
@@ -386,8 +381,8 @@ def _correlations(
     if isinstance(covariance, str):
         return estimate_correlations(values), None
     matrix = np.asarray(as_finite_array(covariance, "feature_covariance"))
-    if matrix.shape != (values.shape[1],) * 2:
-        wanted = (values.shape[1],) * 2
+    wanted = (values.shape[1],) * 2
+    if matrix.shape != wanted:
         raise ValueError(
             f"`feature_covariance` must have shape {wanted}, one row per feature, got shape {matrix.shape}"
         )

@@ -18,8 +18,6 @@ from kpp_gpec.superpixels import image_shape
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SAMPLE = ("chain", "draw")
-
 
 def interval_bounds(
     explanation: Explanation, shape: Sequence[int], *, probability: float = 0.95, output: str | None = None
@@ -108,7 +106,7 @@ def _of_output(explanation: Explanation, output: str | None) -> tuple[np.ndarray
     values, variance = explanation.values, explanation.variance
     if variance is None:
         raise ValueError("`explanation` must have a variance, as that of GPEC or of a surrogate has")
-    if any(dim in values.dims for dim in _SAMPLE):
+    if explanation.has_draws:
         raise ValueError("`explanation` must have no draws; take its mean first")
     if output not in (explanation.output_names or (None,)):
         raise ValueError(f"`output` must be one of {explanation.output_names}, got {output!r}")

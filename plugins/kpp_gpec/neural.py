@@ -57,18 +57,10 @@ class _NeuralClassifier(ClassifierMixin, KernelEstimator):
             raise ValueError(f"`y` must hold labels of at least two classes, got only {self.classes_.tolist()}")
         points = as_points(table, "X")
         start, order = jax.random.split(as_rng_key(self.random_state))
-        trained = train(
-            order,
-            self._network(start, points.shape[1], len(self.classes_)),
-            _cross_entropy,
-            (points, jnp.asarray(codes.ravel())),
-            num_epochs=self.num_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            l2=self.l2,
-            progress=self.progress,
-            label="classifier",
-        )
+        network, data = self._network(start, points.shape[1], len(self.classes_)), (points, jnp.asarray(codes.ravel()))
+        names = ("num_epochs", "batch_size", "learning_rate", "l2", "progress")
+        options = {name: getattr(self, name) for name in names}
+        trained = train(order, network, _cross_entropy, data, label="classifier", **options)
         self.function_ = FittedNeuralClassifier(trained.network, tuple(self.classes_.tolist()), trained.losses)
         return self
 

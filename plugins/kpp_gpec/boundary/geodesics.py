@@ -65,8 +65,7 @@ def geodesic_distances(points: AnyArray, num_neighbors: int = 10) -> Geodesics:
     distinct, positions = np.unique(np.asarray(as_points(points, "points"), float), axis=0, return_inverse=True)
     num_neighbors = min(num_neighbors, len(distinct) - 1)
     if num_neighbors == 0:
-        zeros = jnp.zeros((len(positions), len(positions)))
-        return Geodesics(zeros, num_components=1, num_neighbors=0)
+        return Geodesics(jnp.zeros((len(positions),) * 2), num_components=1, num_neighbors=0)
     graph = _neighbor_graph(distinct, num_neighbors)
     num_components, labels = connected_components(graph, directed=False)
     # The graph has both directions of each edge, so it can be treated as directed, which is faster.

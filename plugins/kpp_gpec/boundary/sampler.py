@@ -61,9 +61,8 @@ class BoundarySample(eqx.Module):
             ValueError: If `points` is not a table of finite numbers with at least one row.
         """
         given = as_points(points, "points").astype(jnp.result_type(float))
-        num_points = given.shape[0]
-        status = f"{num_points} given points"
-        return cls(given, jnp.zeros(num_points, given.dtype), num_points, num_points, 0, 0, status)
+        num = given.shape[0]
+        return cls(given, jnp.zeros(num, given.dtype), num, num, 0, 0, f"{num} given points")
 
     @property
     def num_points(self) -> int:
