@@ -12,6 +12,7 @@ from kpp.explanations import Explanation
 from kpp.gp import probability
 from kpp_study.report.drawings.images import figure_style
 from kpp_study.report.explained import explained_part, importance
+from kpp_study.report.numbers import counted
 from kpp_study.report.pages import render
 from kpp_study.report.rows import LATENT, Predicted
 from kpp_study.report.sentences import explained, recorded, today
@@ -82,7 +83,7 @@ def _predicted(explanation: Explanation) -> Predicted | None:
 
 def _provenance(explanation: Explanation) -> Mapping[str, Any]:
     """Return the recorded facts that are short."""
-    sizes = [f"{size} {dim}s" if size != 1 else f"1 {dim}" for dim, size in explanation.values.sizes.items()]
+    sizes = [counted(size, str(dim)) for dim, size in explanation.values.sizes.items()]
     facts: dict[str, Any] = {"contributions": ", ".join(sizes)}
     facts |= recorded(explanation)
     versions = explanation.attrs.get("versions", {})

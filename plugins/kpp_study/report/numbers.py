@@ -38,6 +38,11 @@ def signed(value: float) -> str:
     return f"+{short(value)}" if value > 0 else short(value)
 
 
+def counted(count: int, word: str) -> str:
+    """Write a number of things that a word names."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def percent(share: float) -> str:
     """Write a share in percent without digits after the point."""
     return f"{share:.0%}"

@@ -34,14 +34,14 @@ def _text(name: str) -> str:
     return importlib.resources.files("kpp_study.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def template_environment(package: str, folder: str, **options: Any) -> jinja2.Environment:
+    """Return an environment of the templates in a folder of a package; a name without a value is an error."""
+    loader, strict = jinja2.PackageLoader(package, folder), jinja2.StrictUndefined
+    return jinja2.Environment(loader=loader, undefined=strict, trim_blocks=True, lstrip_blocks=True, **options)
+
+
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kpp_study.report", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment("kpp_study.report", "templates", autoescape=True)
     names = ("number", "short", "fixed", "interval", "percent", "short_name")
     environment.filters |= {name: getattr(numbers, name) for name in names}
     # A name whose line may end after each underscore, and not only where the space ends.

@@ -138,16 +138,11 @@ def row_table(
     positions = sorted([*drawn, *spread(rest, most - len(drawn))])
     columns = importance_order(mean_absolute(explanation.values))[:max_features].tolist()
     writer = _Writer(Explanation(explanation.isel(instance=positions).dataset.compute()), columns, max_features)
-    rows = [
-        row
-        for index, position in enumerate(progress(positions))
-        for row in writer.rows(
-            index,
-            "" if observed is None else observed[position],
-            "" if predicted is None else predicted.texts[position],
-            position in kept,
-        )
-    ]
+    rows: list[Row] = []
+    for index, position in enumerate(progress(positions)):
+        seen = "" if observed is None else observed[position]
+        further = "" if predicted is None else predicted.texts[position]
+        rows.extend(writer.rows(index, seen, further, position in kept))
     place = {position: index for index, position in enumerate(order)}
     with_waterfall = [row for row in rows if row.waterfall is not None]
     return RowTable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import click
 
 from kpp_study.one_line import in_one_line
 
+_output = functools.partial(click.option, "--output", "-o", type=click.Path(path_type=Path))
 _INFERENCE = """quick (the default: Laplace's approximation, or NaturalGradient for more than 1000 rows with labels), or
 full (NUTS)."""
 
@@ -31,14 +33,7 @@ def new() -> None:
 @click.option("--task", help="regression or classification; by default what the target suggests.")
 @click.option("--features", help='The columns to predict from, such as "a,b,c"; by default all that can be used.')
 @click.option("--inference", help=_INFERENCE)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    default=Path("study.toml"),
-    show_default=True,
-    help="The study file to write.",
-)
+@_output(default=Path("study.toml"), show_default=True, help="The study file to write.")
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing: take the defaults of all that is not given.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing study file.")
 def study(output: Path, yes: bool, overwrite: bool, **answers: str | None) -> None:
@@ -67,9 +62,7 @@ def study(output: Path, yes: bool, overwrite: bool, **answers: str | None) -> No
 
 @new.command("plugin")
 @click.argument("name")
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="The folder to write, new or empty; by default kpp-NAME."
-)
+@_output(help="The folder to write, new or empty; by default kpp-NAME.")
 def plugin(name: str, output: Path | None) -> None:
     """Write a plugin with examples of its classes and their tests.
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-import jinja2
 import pandas as pd
 
 from kpp.runtime.files import expand_user
+from kpp_study.report.pages import template_environment
 from kpp_study.scaffold.columns import (
     CLASSIFICATION,
     REGRESSION,
@@ -71,28 +71,17 @@ def choose_study(
         return name
 
     name = _answer(target, read_target, "The column to predict", missing="--target", ask=ask)
-    task = _answer(
-        task,
-        lambda text: possible_task(table[name], _one_of(text, (REGRESSION, CLASSIFICATION), "--task")),
-        f"The task, {REGRESSION} or {CLASSIFICATION}",
-        default=possible_task(table[name]),
-        ask=ask,
-    )
+
+    def read_task(text: str) -> str:
+        return possible_task(table[name], _one_of(text, (REGRESSION, CLASSIFICATION), "--task"))
+
+    question = f"The task, {REGRESSION} or {CLASSIFICATION}"
+    task = _answer(task, read_task, question, possible_task(table[name]), ask=ask)
     columns = [describe(table[column]) for column in table.columns if column != name]
-    chosen, left_out = _answer(
-        features,
-        lambda text: _choose_features(text, columns, path),
-        f"The features, with commas between, or {_ALL}",
-        default=_ALL,
-        ask=ask,
-    )
-    inference = _answer(
-        inference,
-        lambda text: _one_of(text, (QUICK, FULL), "--inference"),
-        f"The inference, {QUICK} (Laplace's approximation) or {FULL} (NUTS)",
-        default=QUICK,
-        ask=ask,
-    )
+    question = f"The features, with commas between, or {_ALL}"
+    chosen, left_out = _answer(features, lambda text: _choose_features(text, columns, path), question, _ALL, ask=ask)
+    question = f"The inference, {QUICK} (Laplace's approximation) or {FULL} (NUTS)"
+    inference = _answer(inference, lambda text: _one_of(text, (QUICK, FULL), "--inference"), question, QUICK, ask=ask)
     num_different = len(table[[feature.name for feature in chosen]].drop_duplicates())
     codes = task == CLASSIFICATION and holds_codes(table[name])
     return StudyChoices(path, name, task, chosen, left_out, inference, len(table), num_different, dialect, codes)
@@ -111,9 +100,9 @@ def _answer(
     given: str | None,
     read: Callable[[str], Answer],
     question: str,
+    default: str | None = None,
     *,
     ask: bool,
-    default: str | None = None,
     missing: str = "",
 ) -> Answer:
     """Read a known answer, else ask for one until it is valid, else read the default."""
@@ -197,13 +186,7 @@ class StudyChoices:
 
 def study_text(choices: StudyChoices, output: Path) -> str:
     """Return the text of a study file: the template `study.toml.j2`, filled; paths start at its folder."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kpp_study.scaffold", ""),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment("kpp_study.scaffold", "", keep_trailing_newline=True)
     environment.filters |= {"quoted": quoted, "comment": _comment, "explained": _explained, "listed": _listed}
     numbers = [feature.name for feature in choices.features if not feature.is_category]
     return environment.get_template("study.toml.j2").render(

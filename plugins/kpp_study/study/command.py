@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from pathlib import Path
@@ -10,15 +11,12 @@ import click
 
 from kpp_study.one_line import in_one_line
 
+_output = functools.partial(click.option, "--output", "-o", type=click.Path(path_type=Path))
+
 
 @click.command("run")
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    help="The folder for the results, made if needed; by default STUDY-results in the current folder.",
-)
+@_output(help="The folder for the results, made if needed; by default STUDY-results in the current folder.")
 @click.option("--overwrite", is_flag=True, help="Replace the results of an earlier study in that folder.")
 @click.option("--resume", is_flag=True, help="Go on from the finished fit of an interrupted run into that folder.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
@@ -51,7 +49,7 @@ def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: 
 @click.command("predict")
 @click.argument("fit", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="The CSV file; by default DATA-predictions.csv.")
+@_output(help="The CSV file; by default DATA-predictions.csv.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
 @click.option(
     "--unseen",
@@ -86,12 +84,7 @@ def predict(fit: Path, data: Path, output: Path | None, overwrite: bool, unseen:
 
 @click.command("report")
 @click.argument("explanation", type=click.Path(path_type=Path))
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    help="The HTML file to write; by default EXPLANATION with the ending .html.",
-)
+@_output(help="The HTML file to write; by default EXPLANATION with the ending .html.")
 @click.option("--title", help="The title of the report; by default it names the target.")
 @click.option("--overwrite", is_flag=True, help="Replace the output file if it exists.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error instead of one line.")

@@ -13,7 +13,7 @@ from kpp.foundation.wording import listed
 from kpp.inspection import Curve
 from kpp.plots.toolkit import importance_order, mean_absolute
 from kpp_study.report.convergence import flatten
-from kpp_study.report.numbers import interval, number, short, short_name
+from kpp_study.report.numbers import counted, interval, number, short, short_name
 
 _TAILS = (0.05, 0.95)
 _MOST = 10  # names in one text
@@ -75,7 +75,8 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> str
     """Describe predicted probabilities (n,) and labels (n,) by ten groups of probabilities."""
     which = np.clip((10 * probability).astype(int), 0, 9)
     parts = [
-        f"predicted {probability[chosen].mean():.2f}, observed {observed[chosen].mean():.2f} ({_rows(chosen)})"
+        f"predicted {probability[chosen].mean():.2f}, observed {observed[chosen].mean():.2f} "
+        f"({counted(int(chosen.sum()), 'row')})"
         for chosen in (which == index for index in np.unique(which))
     ]
     return (
@@ -95,9 +96,8 @@ def leave_one_out(pareto_k: np.ndarray) -> str:
 def beeswarm(explanation: Explanation, output: int | None) -> str:
     """Describe a beeswarm plot by the range of each contribution, the most important features first."""
     values = explanation.values if output is None else explanation.values.isel(output=output)
-    mean = (values.mean(("chain", "draw")) if explanation.has_draws else values).transpose("instance", "feature")
-    means = mean.values
-    names = explanation.feature_names
+    mean = values.mean(("chain", "draw")) if explanation.has_draws else values
+    means, names = mean.transpose("instance", "feature").values, explanation.feature_names
     ranges = [
         f"{short_name(names[j])} from {interval([means[:, j].min(), means[:, j].max()])}"
         for j in importance_order(mean_absolute(values))
@@ -107,8 +107,3 @@ def beeswarm(explanation: Explanation, output: int | None) -> str:
 
 def _range(values: np.ndarray) -> np.ndarray:
     return np.quantile(values, _TAILS)
-
-
-def _rows(chosen: np.ndarray) -> str:
-    count = int(chosen.sum())
-    return f"{count} row" if count == 1 else f"{count} rows"

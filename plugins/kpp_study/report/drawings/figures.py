@@ -56,9 +56,9 @@ def priors_and_posteriors(prior: xr.Dataset, posterior: xr.Dataset) -> Figure | 
     rows = [grid[index] for index in range(len(heights))]
     for row, name in zip(rows, vectors, strict=False):
         _compare_intervals(figure.add_subplot(row), name, prior[name], posterior[name])
-    for row, group in zip(rows[len(vectors) :], _in_threes(scalars), strict=True):
+    for row, start in zip(rows[len(vectors) :], range(0, len(scalars), 3), strict=True):
         cells = row.subgridspec(1, 3)
-        for index, name in enumerate(group):
+        for index, name in enumerate(scalars[start : start + 3]):
             _compare_histograms(figure.add_subplot(cells[index]), name, prior[name].values, posterior[name].values)
     _legend(figure)
     return figure
@@ -72,9 +72,8 @@ def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str) ->
     left.hist(observed, edges, density=True, color=GRAY, alpha=0.55, label="observed")
     for index, draw in enumerate(predictive[np.linspace(0, len(predictive) - 1, min(40, len(predictive)), dtype=int)]):
         heights, _ = np.histogram(draw, edges, density=True)
-        left.stairs(
-            heights, edges, color=BLUE, alpha=0.2, linewidth=0.8, label="drawn from the model" if not index else None
-        )
+        label = "drawn from the model" if not index else None
+        left.stairs(heights, edges, color=BLUE, alpha=0.2, linewidth=0.8, label=label)
     left.set(xlabel=_lines(name), ylabel="density", title="Distribution")
     _legend_above(left)
     lower, upper = np.quantile(predictive, _INTERVAL, axis=0)
@@ -101,9 +100,8 @@ def calibration(observed: np.ndarray, probability: np.ndarray, name: str) -> Fig
     which = np.clip(np.digitize(probability, edges) - 1, 0, 9)
     for index in np.unique(which):
         chosen = which == index
-        right.plot(
-            probability[chosen].mean(), observed[chosen].mean(), "o", color=BLUE, markersize=3 + np.sqrt(chosen.sum())
-        )
+        size = 3 + np.sqrt(chosen.sum())
+        right.plot(probability[chosen].mean(), observed[chosen].mean(), "o", color=BLUE, markersize=size)
     _diagonal(right)
     right.set(xlabel="predicted probability", ylabel="share of ones", title="Calibration (larger: more rows)")
     return figure
@@ -161,10 +159,6 @@ def _bins(count: int) -> int:
     return min(35, max(6, int(1.6 * math.sqrt(count))))
 
 
-def _in_threes(names: list[str]) -> list[list[str]]:
-    return [names[start : start + 3] for start in range(0, len(names), 3)]
-
-
 def _compare_histograms(axis: Any, name: str, prior: np.ndarray, posterior: np.ndarray) -> None:
     if posterior.size < 30:
         axis.hist(prior.ravel(), 40, range=_visible(prior, posterior), density=True, color=GRAY, alpha=0.5)
@@ -194,9 +188,8 @@ def _compare_intervals(axis: Any, name: str, prior: xr.DataArray, posterior: xr.
         values = draws.values.reshape(-1, positions.size)
         lower, middle, upper = np.quantile(values, [_INTERVAL[0], 0.5, _INTERVAL[1]], axis=0)
         axis.hlines(positions - shift, lower, upper, color=color, linewidth=width, alpha=0.75)
-        axis.plot(
-            middle, positions - shift, "o", color=color, markersize=5, markeredgecolor="white", markeredgewidth=0.6
-        )
+        edge = {"markeredgecolor": "white", "markeredgewidth": 0.6}
+        axis.plot(middle, positions - shift, "o", color=color, markersize=5, **edge)
     axis.set_yticks(positions, labels if labels is not None else [str(i) for i in positions])
     axis.set_ylim(positions.size - 0.5, -0.5)
     if min(prior.values.min(), posterior.values.min()) > 0.0:

@@ -74,12 +74,10 @@ def embed(figure: Figure, alt: str, caption: str = "", *, label: str = "Figure")
     The image is SVG if that is small, and a PNG with few colors otherwise.
     """
     width, height = (round(_PIXELS_PER_INCH * float(size)) for size in figure.get_size_inches())
-    svg = _svg(figure)
-    kind, content = (
-        ("svg+xml", svg)
-        if len(svg) <= _LARGEST_SVG
-        else min(("svg+xml", svg), ("png", _png(figure)), key=lambda pair: len(pair[1]))
-    )
+    pictures = {"svg+xml": _svg(figure)}
+    if len(pictures["svg+xml"]) > _LARGEST_SVG:
+        pictures["png"] = _png(figure)
+    kind, content = min(pictures.items(), key=lambda pair: len(pair[1]))
     return Image(f"data:image/{kind};base64,{base64.b64encode(content).decode()}", alt, caption, label, width, height)
 
 

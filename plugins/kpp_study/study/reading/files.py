@@ -100,16 +100,11 @@ def complete_rows(
     listed = ", ".join(f"{name!r}: {count}" for name, count in counts.items())
     complete = table.dropna(subset=list(columns))
     if dialect.missing != DROP or complete.empty:
-        fix = (
-            "no row is complete"
-            if complete.empty
-            else 'drop those rows, as `missing = "drop"` does, or fill them in first'
-        )
+        fix = 'drop those rows, as `missing = "drop"` does, or fill them in first'
+        fix = "no row is complete" if complete.empty else fix
         raise StudyError(f"{key}: {path.name!r} has missing values ({listed}) in {len(table)} rows; {fix}")
-    dropped = len(table) - len(complete)
-    _LOGGER.warning(
-        "%s: %d of %d rows are left out, as values are missing (%s)", path.name, dropped, len(table), listed
-    )
+    numbers = len(table) - len(complete), len(table)
+    _LOGGER.warning("%s: %d of %d rows are left out, as values are missing (%s)", path.name, *numbers, listed)
     return complete.reset_index(drop=True)
 
 

@@ -84,10 +84,9 @@ class StudyUnits:
         scaled = (points - self.center[None, :]) / self.scale[None, :]
         if not isinstance(table, pd.DataFrame):
             return scaled
-        names = self.schema.feature_names
-        return pd.DataFrame(
-            {n: table[n] if n in self.schema.levels else scaled[:, i] for i, n in enumerate(names)}, index=table.index
-        )
+        names, levels = self.schema.feature_names, self.schema.levels
+        columns = {name: table[name] if name in levels else scaled[:, i] for i, name in enumerate(names)}
+        return pd.DataFrame(columns, index=table.index)
 
     def response(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return targets in the model's units."""
@@ -114,9 +113,8 @@ class StudyUnits:
                 columns[:, index] = columns[:, index] * self.scale[column] if x is None else x[:, column]
         dataset["data"] = dataset["data"].copy(data=columns)
         if rows is not None and (x is not None or dataset["instance"].dtype.kind not in "OU"):
-            dataset = dataset.assign_coords(
-                {dim: rows for dim in ("instance", "instance_other") if dim in dataset.dims}
-            )
+            numbered = [dim for dim in ("instance", "instance_other") if dim in dataset.dims]
+            dataset = dataset.assign_coords(dict.fromkeys(numbered, rows))
         return Explanation(dataset.assign_attrs(target=self.target))
 
     def curve(self, curve: Curve) -> Curve:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,9 +18,6 @@ from kpp.storage import arviz_data
 from kpp.typing import RngKey
 from kpp_study.report.contents import Loo
 from kpp_study.study.reading.data import StudyData
-
-if TYPE_CHECKING:
-    from kpp.gp import AbstractGPModel
 
 # The smallest number of draws for which leave-one-out weights and predictive intervals are accurate enough.
 _ENOUGH_DRAWS = 100
@@ -126,13 +123,10 @@ def _r_squared(fit: Fit, data: StudyData, groups: Mapping[str, xr.Dataset]) -> f
     if not fit.model.observes_points:
         return None
     center, scale = data.units.target_center, data.units.target_scale
-    means = center + scale * np.asarray(fit.map_draws(_held_out_mean)).reshape(-1, data.y.size)
+    held_out = fit.map_draws(lambda model, sample, data: model.held_out_mean(sample, data))
+    means = center + scale * np.asarray(held_out).reshape(-1, data.y.size)
     (densities,) = groups["log_likelihood"].data_vars.values()
     weights = arviz_data.held_out_weights(densities.transpose("chain", "draw", ...).values.reshape(means.shape))
     errors = data.y - np.sum(weights * means, axis=0)
     others = (data.y.sum() - data.y) / (data.y.size - 1)
     return float(1.0 - np.sum(errors**2) / np.sum((data.y - others) ** 2))
-
-
-def _held_out_mean(model: AbstractGPModel, sample: dict[str, jax.Array], data: dict[str, jax.Array]) -> jax.Array:
-    return model.held_out_mean(sample, data)

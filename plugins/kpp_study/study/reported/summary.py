@@ -16,6 +16,7 @@ from kpp.inference import AbstractModel, Fit
 from kpp.storage import serialization
 from kpp_study.report import sentences
 from kpp_study.report.contents import ColumnSummary, DataSummary, ReportContents
+from kpp_study.report.numbers import counted
 from kpp_study.report.rows import LATENT, Predicted, by_prediction, spread
 from kpp_study.study.output import versions
 from kpp_study.study.reading.data import StudyData
@@ -130,8 +131,8 @@ def _inference(config: StudyConfig, fit: Fit) -> str:
     if not used.approximates and chains * draws > 1:
         steps = getattr(used, "num_warmup", None)
         warmup = f" after {steps} steps of warm-up" if steps is not None else ""
-        return f"Fitted by {name}: {chains} {_plural('chain', chains)} of {draws} draws{warmup}."
-    return f"Fitted by {name}: {chains * draws} {_plural('draw', chains * draws)}."
+        return f"Fitted by {name}: {counted(chains, 'chain')} of {draws} draws{warmup}."
+    return f"Fitted by {name}: {counted(chains * draws, 'draw')}."
 
 
 def _value_unit(data: StudyData, explanation: Explanation, latent: str | None) -> str:
@@ -190,7 +191,3 @@ def _scaled(data: StudyData) -> str:
         return ""
     with_target = units.target_scale != 1.0 or units.target_center != 0.0
     return "features that are numbers" + f" and {data.target_name}" * with_target
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else word + "s"
