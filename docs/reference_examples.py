@@ -1,9 +1,9 @@
 """The examples of the reference: which code shows how a name is used.
 
-Names that users call most have an example in their docstring. Those of the others are in the files of
-docs/reference/examples, which the tests run. In such a file a line with one ``#`` begins a group, whose code prepares
-all its examples; a line with ``##`` and a name of the reference begins the example of this name. A group whose title
-begins with "slow:" belongs to the slow tests.
+A short example is in the docstring of its name. Longer ones are in the files of docs/reference/examples. The tests run
+both. In such a file a line with one ``#`` begins a group, whose code prepares all its examples. A line with ``##`` and
+a name of the reference begins the example of this name; without code it stands for the example of the docstring. A
+group whose title begins with "slow:" belongs to the slow tests.
 """
 
 import functools
@@ -19,7 +19,7 @@ SLOW = "slow: "
 
 @dataclass(frozen=True)
 class Group:
-    """A group of examples: its file and title, the code before all of them, and the examples by name."""
+    """A group of examples: its file and title, the code before them, and the examples by name, "" in docstrings."""
 
     file: str
     title: str
@@ -56,8 +56,14 @@ def groups() -> list[Group]:
 
 @functools.cache
 def examples() -> dict[str, str]:
-    """Return the code of each example, with the code before it, by the name in the reference."""
-    return {name: f"{group.setup}\n{code}" for group in groups() for name, code in group.examples.items()}
+    """Return the code of each example, with the code before it; of those in docstrings the code before them."""
+    return {name: f"{group.setup}\n{code}".strip() for group in groups() for name, code in group.examples.items()}
+
+
+@functools.cache
+def in_docstrings() -> frozenset[str]:
+    """Return the names whose group has the code before the example of their docstring."""
+    return frozenset(name for group in groups() for name, code in group.examples.items() if not code)
 
 
 def before_docstrings() -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from reference_examples import examples
+from reference_examples import examples, in_docstrings
 from reference_pages import OURS, places
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -117,9 +117,8 @@ class UsedIn(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the nodes of the example and of the list."""
         code = examples().get(self.arguments[0])
-        shown = (
-            [] if code is None else [nodes.rubric(text="Example"), nodes.literal_block(code, code, language="pycon")]
-        )
+        title = "Before the example" if self.arguments[0] in in_docstrings() else "Example"
+        shown = [] if code is None else [nodes.rubric(text=title), nodes.literal_block(code, code, language="pycon")]
         lists = [
             f"   * {kind}: " + ", ".join(f":doc:`/{page}`" for page in pages)
             for kind, pages in users(self.arguments[0]).items()

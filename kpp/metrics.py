@@ -66,6 +66,10 @@ def gaussian_crps(y: Numbers, mean: Numbers, scale: Numbers) -> Float[Array, " n
     Raises:
         ValueError: As for `gaussian_log_score`.
 
+    Example:
+        >>> kpp.metrics.gaussian_crps(np.array([0.0, 1.0]), np.zeros(2), np.ones(2)).round(4)
+        Array([0.2337, 0.6024], dtype=float64)
+
     References:
         Gneiting and Raftery, Strictly proper scoring rules, 2007, equation (21) and the display after it.
     """
@@ -118,6 +122,10 @@ def interval_coverage(y: Numbers, lower: Numbers, upper: Numbers) -> Float[Array
 
     Raises:
         ValueError: If the shapes differ, or an interval ends before it starts.
+
+    Example:
+        >>> float(kpp.metrics.interval_coverage(np.array([0.0, 3.0]), np.zeros(2) - 1, np.ones(2)))
+        0.5
     """
     y, lower, upper = _interval(y, lower, upper)
     return _share_inside(y, lower, upper)
@@ -139,6 +147,10 @@ def interval_score(y: Numbers, lower: Numbers, upper: Numbers, probability: floa
 
     Raises:
         ValueError: As for `interval_coverage`, or if p is not between 0 and 1.
+
+    Example:
+        >>> kpp.metrics.interval_score(np.array([0.0, 2.0]), -np.ones(2), np.ones(2), 0.9).round(2)
+        Array([ 2., 22.], dtype=float64)
 
     References:
         Winkler, A decision-theoretic approach to interval estimation, 1972; Gneiting and Raftery, Strictly proper

@@ -64,6 +64,11 @@ def prior_sites(name: str, tree: PyTree, priors: Mapping[str, Any] | None = None
     Raises:
         ValueError: As for `sample`.
         TypeError: As for `sample`.
+
+    Example:
+        >>> kernel = kpp.kernels.RBF(dist.LogNormal(0.0, 1.0), 2.0)
+        >>> list(kpp.priors.prior_sites("kernel", kernel))
+        ['kernel.lengthscale']
     """
     leaves = list(_leaves(name, tree))
     extra = _check_priors(leaves, priors or {})

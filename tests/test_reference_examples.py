@@ -92,7 +92,7 @@ def test_the_example_of_a_docstring_prints_what_it_says(name: str, before: dict[
 def test_the_examples_of_a_group_print_what_they_say(group):
     names = run(group.setup, {}, group.title)
     for name, code in group.examples.items():
-        run(code, names, name)
+        run(code or inspect.getdoc(thing(name)), names, name)
 
 
 def test_an_example_belongs_to_one_name():
@@ -103,7 +103,7 @@ def test_an_example_belongs_to_one_name():
 
 
 def test_an_example_is_short():
-    for code in (code for group in reference.groups() for code in group.examples.values()):
+    for code in (code for group in reference.groups() for code in group.examples.values() if code):
         lines = [line for line in code.splitlines() if line.startswith((">>>", "..."))]
         assert 1 <= len(lines) <= 8
         assert max(map(len, lines)) <= 94  # what fits beside the side bars, with the prompt

@@ -62,6 +62,11 @@ class CalibrationResult(NamedTuple):
         ranks: For each site the rank of the truth among the draws, from 0 to `num_draws`, (num_datasets, *event).
         num_draws: The number of draws of each posterior.
         truth: The values drawn from the prior, or from the posterior given observed data, (num_datasets, *event).
+
+    Example:
+        >>> ranks, truth = {"slope": np.arange(40) % 4}, {"slope": np.zeros(40)}
+        >>> kpp.calibration.CalibrationResult(ranks, num_draws=3, truth=truth).p_value()
+        1.0
     """
 
     ranks: dict[str, np.ndarray]
@@ -132,6 +137,10 @@ def rank_statistics(values: Numbers, draws: Numbers) -> Int[np.ndarray, "s *even
 
     Raises:
         ValueError: If the shapes do not fit, or numbers are not finite.
+
+    Example:
+        >>> kpp.calibration.rank_statistics([0.5, 2.0], [[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]])
+        array([1, 2])
     """
     values, draws = (np.asarray(as_finite_array(array, name)) for array, name in ((values, "values"), (draws, "draws")))
     if draws.ndim != values.ndim + 1 or draws.shape[:1] + draws.shape[2:] != values.shape:
@@ -156,6 +165,11 @@ def uniformity_test(ranks: Numbers, num_draws: int, *, num_bins: int | None = No
 
     Raises:
         ValueError: If a rank is out of range, or there are fewer than two bins or more than L + 1.
+
+    Example:
+        >>> test = kpp.calibration.uniformity_test(np.arange(40) % 4, num_draws=3, num_bins=4)
+        >>> test.counts
+        array([10, 10, 10, 10])
 
     References:
         Talts, Betancourt, Simpson, Vehtari and Gelman, Validating Bayesian inference algorithms with simulation-based

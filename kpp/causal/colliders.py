@@ -37,6 +37,10 @@ class Independence:
 
     Raises:
         CausalError: If a variable is named twice, or names come as one string.
+
+    Example:
+        >>> print(causal.Independence("y", ("a",), ("b",)))
+        y _||_ a | b
     """
 
     outcome: Name
@@ -152,6 +156,11 @@ def collider_independences(graph: MixedGraph, outcome: str) -> tuple[Independenc
     Raises:
         UnknownNodeError: If the outcome is not a node of the graph.
         LatentNodeError: If it is latent.
+
+    Example:
+        >>> collider = CausalDAG([("y", "sign"), ("cause", "sign")])
+        >>> print(*causal.collider_independences(collider, "y"))
+        y _||_ cause
     """
     projection, boundary = _boundary(graph, outcome)
     conditions = {
@@ -183,6 +192,11 @@ def strongest_independences(graph: MixedGraph, outcome: str) -> tuple[Independen
     Raises:
         UnknownNodeError: If the outcome is not a node of the graph.
         LatentNodeError: If it is latent.
+
+    Example:
+        >>> collider = CausalDAG([("y", "sign"), ("cause", "sign")])
+        >>> print(*causal.strongest_independences(collider, "y"))
+        y _||_ cause
     """
     projection, boundary = _boundary(graph, outcome)
     found = {

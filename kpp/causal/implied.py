@@ -29,6 +29,11 @@ def implied_independences(graph: Any) -> tuple[Independence, ...]:
 
     Raises:
         CausalError: If `graph` is not a causal graph.
+
+    Example:
+        >>> chain = CausalDAG([("a", "b"), ("b", "c")])
+        >>> print(*causal.implied_independences(chain))
+        c _||_ a | b
     """
     known = as_causal_graph(graph)
     projection = known.project()

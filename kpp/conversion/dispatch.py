@@ -57,6 +57,11 @@ def as_rkhs_function(predictor: Any) -> RKHSFunction:
         TypeError: If no converter knows the class of the model.
         ValueError: If a part of the model has no exact representation, which the message names, or the model is not
             fitted.
+
+    Example:
+        >>> function = kpp.as_rkhs_function(fit)
+        >>> function(x[:3]).round(2)
+        Array([[[ 0.1 ,  0.65, -0.53]]], dtype=float64)
     """
     if isinstance(predictor, RKHSFunction):
         return predictor

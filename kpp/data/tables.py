@@ -50,6 +50,10 @@ class Schema:
         booleans: The columns of booleans, which are read as the numbers 0 and 1.
         unseen: What `read` does with a level of a data frame that is not known: "error" raises ValueError, "prior"
             gives it a code of its own, which `kpp.kernels.Categorical` treats as one more category.
+
+    Example:
+        >>> kpp.data.Schema(("age", "town"), {"town": ("Bern", "Biel")})
+        Schema(age, town in {Bern, Biel})
     """
 
     feature_names: tuple[str, ...]
@@ -286,6 +290,11 @@ def read_points(
     Raises:
         ValueError: If values are missing (with counts by column), a name is unknown or repeated, the shape is wrong, or
             most entries of a column of text are numbers.
+
+    Example:
+        >>> points, schema = kpp.data.read_points(x, "x")
+        >>> points.shape, schema.feature_names
+        ((20, 2), ('x0', 'x1'))
     """
     if isinstance(categorical, str) or not np.iterable(categorical):
         raise ValueError(f"`categorical` must be a list of names of columns, got {categorical!r}")

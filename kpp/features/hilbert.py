@@ -68,6 +68,11 @@ class HilbertSpace(AbstractFeatureKernel):
         boundary: L, half the width of the box: one number or shape (d,), in units of x; None for a Periodic kernel.
         center: c, the center of the box: one number or shape (d,).
 
+    Example:
+        >>> kernel = kpp.features.HilbertSpace(kpp.kernels.Periodic(1.0, period=7.0), 3)
+        >>> kernel.finite_features(np.arange(7.0)[:, None]).shape
+        (7, 5)
+
     References:
         Solin and Särkkä, Hilbert space methods for reduced-rank Gaussian process regression, 2020, equation (56);
         Riutort-Mayol, Bürkner, Andersen, Solin and Vehtari, Practical Hilbert space approximate Bayesian Gaussian

@@ -35,6 +35,10 @@ class Nystrom(AbstractFeatureKernel):
         kernel: The kernel :math:`k_1`; its parameters may be priors.
         landmarks: Z, the m landmarks, an array (m, d); `kpp.features.landmarks` chooses them.
 
+    Example:
+        >>> kpp.features.Nystrom(kpp.kernels.RBF(1.0), x[:5]).gram(x).shape
+        (20, 20)
+
     References:
         Williams and Seeger, Using the Nyström method to speed up kernel machines, 2001, equation (9).
     """

@@ -36,6 +36,11 @@ class Values(AbstractFunctional):
 
     Args:
         points: The q points, an array (q, d) or another batch that kernels accept.
+
+    Example:
+        >>> law = posterior.of(kpp.functionals.Values(x[:2]))
+        >>> law.mean.round(2), law.variance.round(3)
+        (Array([[[0.1 , 0.65]]], dtype=float64), Array([[[0.004, 0.003]]], dtype=float64))
     """
 
     points: Points = eqx.field(converter=_points)
@@ -72,6 +77,10 @@ class Average(AbstractFunctional):
 
     Raises:
         ValueError: If the weights do not fit the points.
+
+    Example:
+        >>> posterior.of(kpp.functionals.Average(x)).mean.round(3)
+        Array([[[-0.146]]], dtype=float64)
     """
 
     points: Points = eqx.field(converter=_points)

@@ -40,6 +40,10 @@ class Gradient(AbstractFunctional):
 
     Raises:
         ValueError: If a position is not one of a feature.
+
+    Example:
+        >>> posterior.of(kpp.functionals.Gradient(x[:1])).mean.round(2)
+        Array([[[1.  , 0.24]]], dtype=float64)
     """
 
     points: Float[Array, "p d"]

@@ -49,6 +49,10 @@ class GPPosterior(eqx.Module):
     Raises:
         ValueError: If the root or the covariance of the outputs does not fit the mean.
 
+    Example:
+        >>> posterior.mean(x[:2]).round(2), posterior.variance(x[:2]).round(3)
+        (Array([[[0.1 , 0.65]]], dtype=float64), Array([[[0.004, 0.003]]], dtype=float64))
+
     References:
         Rasmussen and Williams (2006), equations 2.24 and 3.24.
     """

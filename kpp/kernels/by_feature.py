@@ -57,6 +57,11 @@ class ProductKernel(AbstractProductKernel):
 
     Args:
         kernels: One kernel per feature, in the order of the columns.
+
+    Example:
+        >>> kernel = kernels.ProductKernel((kernels.RBF(1.0), kernels.Matern32(1.0)))
+        >>> kernel.gram(x).shape
+        (3, 3)
     """
 
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
@@ -211,6 +216,10 @@ def resolve_features(kernel: K, feature_names: Sequence[str]) -> K:
 
     Raises:
         ValueError: If a name is unknown, or a position is beyond the last feature.
+
+    Example:
+        >>> kernels.resolve_features(kernels.RBF(1.0).on("bmi"), ["age", "bmi"]).features
+        (1,)
     """
     names = list(feature_names)
 

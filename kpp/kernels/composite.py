@@ -32,6 +32,11 @@ class Sum(AbstractComposite):
 
     Args:
         kernels: The kernels, at least one.
+
+    Example:
+        >>> kernel = kernels.RBF(1.0) + 0.5 * kernels.Linear()
+        >>> type(kernel).__name__, float(kernel.gram(x)[0, 0])
+        ('Sum', 1.5)
     """
 
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
@@ -68,6 +73,11 @@ class Product(AbstractComposite):
 
     Args:
         kernels: The kernels, at least one.
+
+    Example:
+        >>> kernel = kernels.RBF(1.0) * kernels.Linear()
+        >>> type(kernel).__name__, float(kernel.gram(x)[1, 1])
+        ('Product', 5.0)
     """
 
     kernels: tuple[AbstractKernel, ...] = eqx.field(converter=as_kernels)
@@ -107,6 +117,11 @@ class Scaled(AbstractComposite):
     Args:
         kernel: The kernel :math:`k_1`.
         variance: :math:`\sigma^2`, a number of at least 0, or a prior.
+
+    Example:
+        >>> kernel = 3.0 * kernels.Linear()
+        >>> type(kernel).__name__, float(kernel.gram(x)[0, 0])
+        ('Scaled', 3.0)
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

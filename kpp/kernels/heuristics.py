@@ -37,6 +37,10 @@ def median_heuristic(x: Numbers) -> Float[Array, " d"]:
     Raises:
         ValueError: If `x` is not two-dimensional, is empty, or holds NaN or infinity.
         TypeError: If `x` is traced: the heuristic needs concrete data, outside `jax.jit`.
+
+    Example:
+        >>> kernels.median_heuristic(x).round(2)
+        Array([1., 1.], dtype=float64)
     """
     if isinstance(x, jax.Array) and not is_concrete(x):
         raise TypeError("`x` must be known data, got a traced array; call median_heuristic outside jax.jit")

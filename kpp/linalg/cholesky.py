@@ -53,6 +53,11 @@ def cholesky(matrix: Float[AnyArray, "n n"], *, what: str = "the kernel matrix")
 
     Raises:
         FactorizationError: If A is concrete and not positive definite even with the largest jitter.
+
+    Example:
+        >>> kpp.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]]))
+        Array([[2., 0.],
+               [1., 1.]], dtype=float64)
     """
     matrix = jnp.asarray(matrix)
     check_room(matrix, 1, what)

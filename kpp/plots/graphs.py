@@ -39,6 +39,10 @@ def causal_graph(
     Raises:
         ValueError: If the graph has no nodes.
         UnknownNodeError: If `highlight` or `labels` holds a name that is not a node of the graph.
+
+    Example:
+        >>> from kpp import plots
+        >>> axes = plots.causal_graph(graph, highlight={"dose": "orange"})
     """
     import networkx as nx
 

@@ -36,6 +36,11 @@ def field(
 
     Raises:
         ValueError: If the field does not have two dimensions, or all its values are missing.
+
+    Example:
+        >>> field = xr.DataArray(np.eye(3), dims=("lat", "lon"), name="rain")
+        >>> kpp.plots.field(field).get_ylabel()
+        'lat'
     """
     values = _parts.average(values)
     if values.ndim != 2:

@@ -42,6 +42,11 @@ class Rankings(AbstractDescribedItems):
             number of items whose order is known.
         contexts: The circumstances of each ranking, such as the judge, (m, c), or None.
         item_names, feature_names, levels, booleans, context_names, context_levels, context_booleans: As for `Matches`.
+
+    Example:
+        >>> from kpp.preferences import Rankings
+        >>> Rankings.create(items, [[0, 1, 2], [4, 3, 2]])
+        Rankings(5 items, 2 rankings of 3 to 3 items)
     """
 
     items: Float[Array, "n d"]

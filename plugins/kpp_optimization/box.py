@@ -49,6 +49,12 @@ def maximize(
             positive.
         FloatingPointError: If the function is not finite at a candidate.
 
+    Example:
+        >>> from kpp_optimization import maximize
+        >>> point, _ = maximize(jax.random.key(0), lambda x: -(x[:, 0] - 0.5) ** 2, [-1.0], [1.0])
+        >>> point.round(3).tolist()
+        [0.5]
+
     References:
         Wilson, Borovitskiy, Terenin, Mostowsky and Deisenroth, Efficiently sampling functions from Gaussian process
         posteriors, 2020, section 5.1.

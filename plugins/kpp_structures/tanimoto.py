@@ -28,6 +28,11 @@ class Tanimoto(AbstractBatchKernel):
     Args:
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
 
+    Example:
+        >>> from kpp_structures import Tanimoto
+        >>> Tanimoto()(np.array([[1.0, 1.0, 0.0]]), np.array([[1.0, 0.0, 1.0]])).round(2)
+        Array([[0.33]], dtype=float64)
+
     References:
         Ralaivola, Swamidass, Saigo and Baldi, Graph kernels for chemical informatics, 2005, section 4.2.
     """

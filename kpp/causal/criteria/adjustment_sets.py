@@ -42,6 +42,10 @@ def is_adjustment_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adj
 
     Raises:
         CausalError: See `check_question`; also if an adjusting node is latent, a treatment or an outcome.
+
+    Example:
+        >>> causal.is_adjustment_set(graph, **effect, adjusting=["age"])
+        CriterionCheck(holds=True, criterion='', witness=None)
     """
     treatments, outcomes = check_question(graph, treatment, outcome)
     nodes = as_observed(graph, adjusting, "adjusting", treatments | outcomes)
@@ -70,6 +74,10 @@ def is_backdoor_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, adjus
 
     Raises:
         CausalError: See `check_question`; also if an adjusting node is latent, a treatment or an outcome.
+
+    Example:
+        >>> causal.is_backdoor_set(graph, **effect, adjusting=[]).witness
+        ('dose', 'age', 'pain')
     """
     treatments, outcomes = check_question(graph, treatment, outcome)
     nodes = as_observed(graph, adjusting, "adjusting", treatments | outcomes)
@@ -97,6 +105,10 @@ def adjustment_sets(
 
     Raises:
         CausalError: See `check_question`; also if a node of `include` is latent, a treatment or an outcome.
+
+    Example:
+        >>> list(causal.adjustment_sets(graph, **effect))
+        [frozenset({'age'})]
     """
     treatments, outcomes = check_question(graph, treatment, outcome)
     required = required_nodes(graph, include, offered_nodes(graph, within), treatments | outcomes)
@@ -130,6 +142,10 @@ def minimal_adjustment_sets(
 
     Raises:
         CausalError: See `check_question`.
+
+    Example:
+        >>> list(causal.minimal_adjustment_sets(graph, **effect))
+        [frozenset({'age'})]
     """
     treatments, outcomes = check_question(graph, treatment, outcome)
     allowed = allowed_nodes(graph, treatments, outcomes, within)
@@ -196,6 +212,10 @@ def optimal_adjustment_set(
         NoAdjustmentError: If there is no adjustment set.
         NoOptimalSetError: If no set is known to be best in every law; the error shows the path to the node in doubt.
         CausalError: See `check_effect`.
+
+    Example:
+        >>> causal.optimal_adjustment_set(graph, **effect)
+        frozenset({'age'})
     """
     treatments, outcomes = check_effect(graph, treatment, outcome)
     allowed = allowed_nodes(graph, treatments, outcomes, within)

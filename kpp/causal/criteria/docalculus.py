@@ -57,6 +57,11 @@ def insert_observation(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
+
+    Example:
+        >>> chain = CausalDAG([("a", "b"), ("b", "c")])
+        >>> causal.insert_observation(chain, "c", "b", "a")
+        RuleCheck(equation='P(c | do(b), a) = P(c | do(b))', holds=True, graph=CausalDAG(b -> c; a), witness=None)
     """
     ys, xs, zs, ws = _checked(graph, y, x, z, w)
     equation = f"{_law(graph, ys, xs, zs | ws)} = {_law(graph, ys, xs, ws)}"
@@ -78,6 +83,11 @@ def exchange_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = (
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
+
+    Example:
+        >>> rule = causal.exchange_action(graph, "pain", [], "dose", ["age"])
+        >>> rule.equation, rule.holds
+        ('P(pain | do(dose), age) = P(pain | age, dose)', True)
     """
     ys, xs, zs, ws = _checked(graph, y, x, z, w)
     equation = f"{_law(graph, ys, xs | zs, ws)} = {_law(graph, ys, xs, zs | ws)}"
@@ -100,6 +110,11 @@ def insert_action(graph: CausalDAG, y: Nodes, x: Nodes, z: Nodes, w: Nodes = ())
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
+
+    Example:
+        >>> rule = causal.insert_action(graph, "age", [], "dose")
+        >>> rule.equation, rule.holds
+        ('P(age | do(dose)) = P(age)', True)
     """
     ys, xs, zs, ws = _checked(graph, y, x, z, w)
     equation = f"{_law(graph, ys, xs | zs, ws)} = {_law(graph, ys, xs, ws)}"

@@ -48,6 +48,10 @@ def is_frontdoor_set(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes, medi
 
     Raises:
         CausalError: See `check_question`; also if a mediator is latent, a treatment or an outcome.
+
+    Example:
+        >>> causal.is_frontdoor_set(smoking, **of_smoking, mediators=["tar"])
+        CriterionCheck(holds=True, criterion='', witness=None)
     """
     treatments, outcomes = check_question(graph, treatment, outcome)
     nodes = as_observed(graph, mediators, "mediators", treatments | outcomes)
@@ -75,6 +79,10 @@ def frontdoor_set(
     Raises:
         NoAdjustmentError: If there is none; the error says why and shows a path.
         CausalError: See `check_question`; also if a node of `include` is latent, a treatment or an outcome.
+
+    Example:
+        >>> causal.frontdoor_set(smoking, **of_smoking)
+        frozenset({'tar'})
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
     largest = _largest(graph, treatments, outcomes, allowed)
@@ -105,6 +113,10 @@ def frontdoor_sets(
 
     Raises:
         CausalError: See `check_question`; also if a node of `include` is latent, a treatment or an outcome.
+
+    Example:
+        >>> list(causal.frontdoor_sets(smoking, **of_smoking))
+        [frozenset({'tar'})]
     """
     treatments, outcomes, required, allowed = _bounds(graph, treatment, outcome, include, within)
 
@@ -134,6 +146,10 @@ def minimal_frontdoor_set(
     Raises:
         NoAdjustmentError: If there is no front-door set; the error says why and shows a path.
         CausalError: See `check_question`.
+
+    Example:
+        >>> causal.minimal_frontdoor_set(smoking, **of_smoking)
+        frozenset({'tar'})
     """
     treatments, outcomes = check_question(graph, treatment, outcome)
     found = frontdoor_set(graph, treatment=treatments, outcome=outcomes, within=within)

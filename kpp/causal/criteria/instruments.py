@@ -71,6 +71,11 @@ def is_instrument(
         CausalError: See `check_question`; also if there are several outcomes, if an instrument or a conditioning node
             is latent, or if one node has two roles.
 
+    Example:
+        >>> trial = CausalDAG([("offer", "dose"), ("dose", "pain")], bidirected=[("dose", "pain")])
+        >>> causal.is_instrument(trial, "offer", **effect)
+        CriterionCheck(holds=True, criterion='', witness=None)
+
     References:
         Brito and Pearl, Generalized instrumental variables, 2002; Sullivant, Talaska and Draisma, Trek separation for
         Gaussian graphical models, 2010, theorem 2.8, for the rank.
@@ -114,6 +119,11 @@ def instruments(graph: CausalDAG, *, treatment: Nodes, outcome: Nodes) -> tuple[
 
     Raises:
         CausalError: See `check_question`; also if there are several treatments or outcomes.
+
+    Example:
+        >>> trial = CausalDAG([("offer", "dose"), ("dose", "pain")], bidirected=[("dose", "pain")])
+        >>> causal.instruments(trial, **effect)
+        (Instrument(node='offer', given=frozenset()),)
     """
     x, y = check_question(graph, treatment, outcome)
     _check_single(graph, "treatment", x)

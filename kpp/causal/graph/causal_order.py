@@ -29,6 +29,10 @@ class CausalOrder:
     Raises:
         CausalError: If a group is empty, a name is in two groups, or `confounded` has another length.
 
+    Example:
+        >>> causal.CausalOrder([["age"], ["dose", "weight"]])
+        CausalOrder(groups=(('age',), ('dose', 'weight')), confounded=(True, True))
+
     References:
         Heskes, Sijben, Bucur and Claassen, Causal Shapley values, 2020, section 5: the chain components of a causal
         chain graph.

@@ -29,6 +29,11 @@ class CPDAG:
 
     Raises:
         CausalError: If an edge is not a pair or is given twice, or no graph of this kind has these edges.
+
+    Example:
+        >>> chain = CausalDAG([("age", "dose"), ("dose", "pain")])
+        >>> len(list(causal.CPDAG.of(chain).graphs()))
+        3
     """
 
     def __init__(self, directed: Iterable[Any] = (), undirected: Iterable[Any] = (), *, nodes: Iterable[str] = ()):

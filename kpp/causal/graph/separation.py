@@ -59,6 +59,10 @@ def d_connecting_path(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) 
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
+
+    Example:
+        >>> print(causal.d_connecting_path(graph, "dose", "pain", given=["age"]))
+        dose -> pain
     """
     sources, targets = as_nodes(graph, x, "x"), as_nodes(graph, y, "y")
     closed = as_nodes(graph, given, "given")
@@ -95,6 +99,10 @@ def d_separated(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes = ()) -> boo
     Raises:
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of the sets share a node.
+
+    Example:
+        >>> causal.d_separated(smoking, "smoking", "cancer", given=["tar"])
+        False
     """
     sources, targets = as_nodes(graph, x, "x"), as_nodes(graph, y, "y")
     closed = as_nodes(graph, given, "given")
@@ -125,6 +133,11 @@ def minimal_separator(
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of `x`, `y` and `include` share a node.
         CausalError: If `include` is not inside `within`.
+
+    Example:
+        >>> chain = CausalDAG([("a", "b"), ("b", "c")])
+        >>> causal.minimal_separator(chain, "a", "c")
+        frozenset({'b'})
     """
     first, second, required = as_nodes(graph, x, "x"), as_nodes(graph, y, "y"), as_nodes(graph, include, "include")
     allowed = graph.observed if within is None else as_nodes(graph, within, "within")
@@ -152,6 +165,11 @@ def is_minimal_separator(graph: MixedGraph, x: Nodes, y: Nodes, given: Nodes, *,
         UnknownNodeError: If a name is not a node of the graph.
         NotDisjointError: If two of `x`, `y` and `given` share a node.
         CausalError: If `include` is not inside `given`.
+
+    Example:
+        >>> chain = CausalDAG([("a", "b"), ("b", "c")])
+        >>> causal.is_minimal_separator(chain, "a", "c", ["b"])
+        True
     """
     closed = as_nodes(graph, given, "given")
     return d_separated(graph, x, y, closed) and minimal_separator(graph, x, y, include=include, within=closed) == closed

@@ -46,6 +46,10 @@ def find_adjustment(
     Raises:
         NotCoveredError: If neither kind of set lies within the columns; the error holds the estimand if there is one.
         CausalError: If a treatment or an outcome is not a column; see also `check_effect`.
+
+    Example:
+        >>> causal.find_adjustment(graph, **effect)
+        Adjustment(kind='backdoor', variables=('age',))
     """
     treatments, outcomes = check_question(graph, treatment, outcome)
     measured = graph.observed if columns is None else frozenset(columns) & graph.observed

@@ -54,6 +54,10 @@ def hsic(
     Raises:
         ValueError: If the numbers of rows differ, or there are fewer than four.
 
+    Example:
+        >>> bool(embeddings.hsic(RBF(1.0), RBF(1.0), x, y) > 0.0)
+        True
+
     References:
         Gretton et al., Measuring statistical dependence with Hilbert-Schmidt norms, 2005, definition 2; Song et al.,
         Feature selection via dependence maximization, 2012, equations (3), (4) and (5).
@@ -86,6 +90,11 @@ def rank_features(
 
     Raises:
         ValueError: If the numbers of rows differ, there are fewer than four, or `fraction` is not between 0 and 1.
+
+    Example:
+        >>> noise = rng.normal(size=(30, 1))
+        >>> embeddings.rank_features(np.hstack([noise, x]), y, RBF(1.0))
+        array([1, 0])
 
     References:
         Song et al., Feature selection via dependence maximization, 2012, algorithm 1.

@@ -105,6 +105,11 @@ def two_sample_test(
     Raises:
         ValueError: If a sample has fewer than two points, or the samples have different features.
 
+    Example:
+        >>> found = embeddings.two_sample_test(jax.random.key(0), RBF(1.0), x, x + 3.0)
+        >>> float(found.p_value)
+        0.001
+
     References:
         Gretton et al., A kernel two-sample test, 2012, equation (3) and section 5; Phipson and Smyth, Permutation
         p-values should never be zero, 2010, equation (2).

@@ -32,6 +32,11 @@ class ShapleyValues(AbstractFunctional):
 
     Raises:
         ValueError: If the points do not fit the game, or groups are invalid.
+
+    Example:
+        >>> law = posterior.of(kpp.games.ShapleyValues(kpp.games.Interventional(x), x[:1]))
+        >>> law.mean.round(2)
+        Array([[[ 0.27, -0.03]]], dtype=float64)
     """
 
     game: AbstractImputation

@@ -104,6 +104,11 @@ def shapley_covariance(
         TypeError: If the value function is not an imputation, or `process` is not a Gaussian process.
         FloatingPointError: If covariances are NaN or infinite.
 
+    Example:
+        >>> game = kpp.games.Interventional(x)
+        >>> kpp.games.shapley_covariance(game, posterior, x[:1]).shape
+        (1, 1, 1, 2, 2)
+
     References:
         Chau, Muandet and Sejdinovic, Explaining the uncertain: stochastic Shapley values for Gaussian process models,
         2023, theorem 4.

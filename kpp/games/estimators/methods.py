@@ -154,6 +154,11 @@ def shapley_values(
         ValueError: If `x`, `method`, `groups` or `batch_size` are invalid, or there are too many players to
             enumerate.
         TypeError: If quadrature does not apply, and is requested or is the only possible method.
+
+    Example:
+        >>> game = kpp.games.Interventional(x)
+        >>> kpp.games.shapley_values(game, kpp.as_rkhs_function(fit), x[:1]).round(2)
+        Array([[[[ 0.27, -0.03]]]], dtype=float64)
     """
     game = read_game(value_function, function, x, groups)
     check_batch_size(batch_size)
@@ -169,5 +174,10 @@ def interventional_shapley(
     groups: object = None,
     batch_size: int | None = None,
 ) -> Float[Array, "*draws p g *outputs"]:
-    """Compute exact Shapley values of `Interventional` with background points (m, d); see `shapley_values`."""
+    """Compute exact Shapley values of `Interventional` with background points (m, d); see `shapley_values`.
+
+    Example:
+        >>> kpp.games.interventional_shapley(lambda rows: rows[:, 0], x[:1], x).round(2)
+        Array([[0.4, 0. ]], dtype=float64)
+    """
     return shapley_values(Interventional(background), function, x, method=method, groups=groups, batch_size=batch_size)

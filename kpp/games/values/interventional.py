@@ -71,6 +71,10 @@ class Baseline(AbstractProductValueFunction):
     .. math:: v(S) = \sigma^2 \sum_i \alpha_i \prod_{j \in S} k_j(x_j, X_{ij})
 
     The base value is :math:`\sigma^2 \sum_i \alpha_i`, plus the intercept.
+
+    Example:
+        >>> kpp.explain(fit, x[:1], value_function="baseline", covariance=None).values.round(1).values
+        array([[[[0. , 0.5]]]])
     """
 
     def __call__(self, function: Any, x: object, coalitions: object) -> CoalitionTable:

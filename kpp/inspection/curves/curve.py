@@ -400,6 +400,11 @@ def gradient(predictor: object, x: object, features: str | Sequence[str] | None 
         TypeError: If the predictor is not a Gaussian process.
         ValueError: If `x` does not fit it, a feature is unknown or a category, or the functions of the kernel have no
             derivatives.
+
+    Example:
+        >>> law = kpp.gradient(fit, x[:2])
+        >>> law.mean.round(1)
+        Array([[[1. , 0.2, 0.8, 0.3]]], dtype=float64)
     """
     subject = Inspected.read(predictor, x, scale="latent", output=None, rng_key=jax.random.key(0))
     if subject.uncertainty not in ("full", "function only"):

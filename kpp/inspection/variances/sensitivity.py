@@ -105,6 +105,11 @@ def sensitivity(
         ValueError: If there are fewer than 2 rows, the function has several outputs, a feature or group does not exist,
             or numbers are not finite.
 
+    Example:
+        >>> indices = kpp.sensitivity(lambda rows: rows[:, 0], x, num_rows=64, progress=False)
+        >>> indices["total"].values.round(3)
+        array([[[1., 0.]]])
+
     References:
         Sobol', Sensitivity estimates for nonlinear mathematical models, 1993;
         Homma and Saltelli, Importance measures in global sensitivity analysis, 1996 (total indices);

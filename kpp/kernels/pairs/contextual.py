@@ -30,6 +30,11 @@ class Kronecker(NamedTuple):
     Attributes:
         first: A, (m, m'); for a crowd, the matrix of the pairs.
         second: B, (c, c'); for a crowd, the matrix of the contexts, which change fastest among the rows.
+
+    Example:
+        >>> product = kernels.Kronecker(jnp.eye(2), jnp.array([[2.0]]))
+        >>> product.multiply(jnp.arange(2.0))
+        Array([0., 2.], dtype=float64)
     """
 
     first: Float[Array, "m m1"]

@@ -149,6 +149,11 @@ class GeneralizedPreferential(AbstractPreferenceKernel):
     Args:
         kernel: k, the kernel of one item, whose parameters may be priors; k + c adds c times `Preferential(k)`.
 
+    Example:
+        >>> kernel = kernels.GeneralizedPreferential(kernels.RBF(1.0))
+        >>> kernel.gram(pairs)[0].round(2)
+        Array([ 0.63, -0.63, -0.23], dtype=float64)
+
     References:
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022.
     """
@@ -255,6 +260,11 @@ class SkewSymmetrized(AbstractPreferenceKernel):
 
     Args:
         kernel: :math:`\kappa`, a kernel on pairs; its parameters may be priors.
+
+    Example:
+        >>> kernel = kernels.SkewSymmetrized(kernels.PairProduct(kernels.RBF(1.0)))
+        >>> kernel.gram(pairs)[0].round(2)
+        Array([ 0.63, -0.63, -0.23], dtype=float64)
 
     References:
         Pahikkala, Waegeman, Tsivtsivadze, Salakoski and De Baets, Learning intransitive reciprocal relations with

@@ -108,6 +108,10 @@ def pad_bags(bags: Sequence[Any]) -> PaddedBags:
 
     Raises:
         ValueError: If a bag is empty or is not a matrix, or the numbers of features differ.
+
+    Example:
+        >>> kernels.pad_bags([x[:2], x]).lengths
+        Array([2, 3], dtype=int64)
     """
     arrays = [np.asarray(bag, dtype=float) for bag in bags]
     if not arrays or any(bag.ndim != 2 or bag.shape[0] == 0 or bag.shape[1] != arrays[0].shape[-1] for bag in arrays):

@@ -52,6 +52,11 @@ class Matern(AbstractStationary):
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior; by keyword.
         nu: :math:`\nu`, a positive number or a prior, by keyword; the kernel tends to RBF as it grows.
 
+    Example:
+        >>> kernel = kernels.Matern(nu=2.5, lengthscale=2.0)
+        >>> bool(np.allclose(kernel.gram(x), kernels.Matern52(2.0).gram(x)))
+        True
+
     References:
         Rasmussen and Williams (2006), equation (4.14); NIST Digital Library of Mathematical
         Functions, equation 10.32.10.

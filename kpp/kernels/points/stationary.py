@@ -130,6 +130,11 @@ class Matern12(AbstractStationary):
         lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
 
+    Example:
+        >>> kernels.Matern12(lengthscale=2.0).gram(x[:2]).round(3)
+        Array([[1.   , 0.368],
+               [0.368, 1.   ]], dtype=float64)
+
     References:
         Rasmussen and Williams (2006), section 4.2.1.
     """
@@ -154,6 +159,11 @@ class Matern32(AbstractStationary):
     Args:
         lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+
+    Example:
+        >>> kernels.Matern32(lengthscale=2.0).gram(x[:2]).round(3)
+        Array([[1.   , 0.483],
+               [0.483, 1.   ]], dtype=float64)
 
     References:
         Rasmussen and Williams (2006), equation (4.17).
@@ -180,6 +190,11 @@ class Matern52(AbstractStationary):
         lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
 
+    Example:
+        >>> kernels.Matern52(lengthscale=2.0).gram(x[:2]).round(3)
+        Array([[1.   , 0.524],
+               [0.524, 1.   ]], dtype=float64)
+
     References:
         Rasmussen and Williams (2006), equation (4.17).
     """
@@ -202,6 +217,11 @@ class RationalQuadratic(AbstractStationary):
         lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior; by keyword.
         alpha: :math:`\alpha`, a positive number or a prior, by keyword; the kernel tends to RBF as it grows.
+
+    Example:
+        >>> kernels.RationalQuadratic(lengthscale=2.0).gram(x[:2]).round(3)
+        Array([[1.   , 0.667],
+               [0.667, 1.   ]], dtype=float64)
 
     References:
         Rasmussen and Williams (2006), equation (4.19).

@@ -36,6 +36,11 @@ def bar(
         max_features: How many rows; the last sums up the remaining features.
         independent: Whether the draws of instances are independent, although their errors are not.
         ax: Where to draw; a new figure by default.
+
+    Example:
+        >>> values = xr.DataArray(x[:3], dims=("instance", "feature"), coords={"feature": ["a", "b"]})
+        >>> kpp.plots.bar(values).get_xlabel()
+        'mean absolute contribution'
     """
     values = _parts.check_dims(values, "values", ("instance", "feature"))
     importance = mean_absolute(values, independent=independent)

@@ -38,6 +38,11 @@ def beeswarm(
         intervals: Bounds (instance, feature, bound) from `credible_interval`, drawn as thin lines.
         max_features: How many rows; the last sums up the remaining features.
         ax: Where to draw; a new figure by default.
+
+    Example:
+        >>> values = xr.DataArray(x[:3], dims=("instance", "feature"), coords={"feature": ["a", "b"]})
+        >>> kpp.plots.beeswarm(values).get_xlabel()
+        'contribution to the prediction'
     """
     values = _parts.check_dims(values, "values", ("instance", "feature"))
     order, names = importance_order(mean_absolute(values)), _parts.names_of(values)

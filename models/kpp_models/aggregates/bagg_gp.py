@@ -81,6 +81,11 @@ class BaggGP(_AbstractBagg, AbstractAggregateModel):
     Raises:
         ValueError: If a number is out of range or a name unknown.
 
+    Example:
+        >>> model = kpp_models.BaggGP(RBF(1.0), 0.01)
+        >>> model.fit(jax.random.key(0), bags, means).predict(new)["mean"].values.round(1)
+        array([[[1.]]])
+
     References:
         Law et al., Variational learning on aggregate outputs with Gaussian processes, 2018, sections 3.1 and 3.2.
     """

@@ -28,6 +28,11 @@ class InterventionData:
         treatment_schema: The names of the columns of X.
         outcome_schema: The names of the columns of Y.
         adjusting_schema: The names of the columns of Z, or None.
+
+    Example:
+        >>> data = kpp_models.InterventionData.create(dose[:, None], rate[:, None], age[:, None])
+        >>> data.num_rows
+        60
     """
 
     treatment: Float[Array, "N dx"]

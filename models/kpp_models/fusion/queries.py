@@ -69,6 +69,10 @@ def contrast(fit: Fit, x: Numbers, other: Numbers) -> xr.Dataset:
 
     Raises:
         ValueError: If `x` and `other` do not fit each other or the training data.
+
+    Example:
+        >>> kpp_models.contrast(fit, x[:2], x[2:4])["mean"].values.round(2)
+        array([[[ 0.63, -0.39]]])
     """
     import xarray as xr
 

@@ -43,6 +43,11 @@ def causation_bounds(treated: AnyArray | float, untreated: AnyArray | float, joi
             has X = Y = 1 or X = Y = 0, or the probabilities contradict each other: P(Y = 1 | do(X = x)) lies between
             :math:`p_{x1}` and :math:`1 - p_{x0}`.
 
+    Example:
+        >>> bounds = kpp_models.causation_bounds(0.7, 0.2, [[0.4, 0.1], [0.15, 0.35]])
+        >>> bounds["PN"].values.round(2)
+        array([0.71, 1.  ])
+
     References:
         Tian and Pearl (2000), Probabilities of causation: bounds and identification, equations 17, 23 and 24.
     """

@@ -244,6 +244,11 @@ class GPGP(AbstractPreferenceModel):
         kernel: k, a kernel on items; k + c adds c times the `PGP` of k, a utility.
         likelihood, tie_width, latent, num_inducing, minibatch, seed: As for `AbstractPreferenceModel`.
 
+    Example:
+        >>> found = kpp_models.duel(general, items[4:], items[:1])
+        >>> float(found["probability"].mean()) > 0.5
+        True
+
     References:
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, equation (5).
     """
@@ -267,6 +272,11 @@ class PGP(AbstractPreferenceModel):
     Args:
         kernel: k, the kernel of the utility f, on items.
         likelihood, tie_width, latent, num_inducing, minibatch, seed: As for `AbstractPreferenceModel`.
+
+    Example:
+        >>> ranked = kpp_models.PGP(RBF(1.0)).fit(jax.random.key(0), matches, **mode)
+        >>> float(kpp_models.duel(ranked, items[4:], items[:1])["probability"].mean()) > 0.5
+        True
 
     References:
         Houlsby, Huszar, Ghahramani and Hernandez-Lobato, Collaborative Gaussian processes for preference learning,

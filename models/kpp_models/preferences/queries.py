@@ -60,6 +60,10 @@ def duel(fit: Fit, first: Items, second: Items, *, contexts: Numbers | None = No
     Raises:
         TypeError: If the fit is of another model.
         ValueError: If the items are invalid, or `level` is not between 0 and 1.
+
+    Example:
+        >>> kpp_models.duel(general, items[4:], items[:1], level=0.9).to_dataframe().columns.tolist()
+        ['mean', 'probability', 'lower', 'upper', 'preferred']
     """
     probability(level, "level")
     pairs = _pairs(fit, first, second, contexts)
@@ -94,6 +98,10 @@ def preference_matrix(fit: Fit, items: Items, *, context: Numbers | None = None)
     Raises:
         TypeError: If the fit is of another model.
         ValueError: If the items are invalid.
+
+    Example:
+        >>> kpp_models.preference_matrix(general, items)["probability"].shape
+        (1, 1, 5, 5)
     """
     _refuse_other_models(fit)
     points, names = _items(fit, items)
@@ -124,6 +132,11 @@ def sample_preferences(
     Raises:
         TypeError: If the fit is not of a Gaussian process of preferences.
         ValueError: If the items are invalid, or `num_samples` is below 1.
+
+    Example:
+        >>> draws = kpp_models.sample_preferences(general, jax.random.key(1), items, 100)
+        >>> draws.shape
+        (100, 5, 5)
     """
     _refuse_other_models(fit, AbstractPreferenceModel, RankingGP)
     count(num_samples, "num_samples")

@@ -57,6 +57,11 @@ def rank_items(preferences: Numbers, *, score: str = "mean", probability: float 
     Raises:
         ValueError: If there are fewer than two draws, matrices are not square or hold NaN, or an option is unknown.
 
+    Example:
+        >>> draws = kpp_models.sample_preferences(general, jax.random.key(1), items, 100)
+        >>> kpp_models.rank_items(draws).order[0]
+        np.int64(4)
+
     References:
         Jiang, Lim, Yao and Ye, Statistical ranking and combinatorial Hodge theory, Mathematical Programming, 2011.
     """

@@ -71,6 +71,11 @@ def sample_function(rng_key: RngKey, posterior: GPPosterior | Fit, *, num_freque
         TypeError: If a part of the kernel is neither stationary nor of finitely many features.
         ValueError: If `num_frequencies` is not positive.
 
+    Example:
+        >>> draw = kpp_models.sample_function(jax.random.key(0), fit)
+        >>> draw(x[:3]).shape
+        (3,)
+
     References:
         Wilson, Borovitskiy, Terenin, Mostowsky and Deisenroth, Efficiently sampling functions from Gaussian process
         posteriors, 2020, equation (13); Pathwise conditioning of Gaussian processes, 2021.

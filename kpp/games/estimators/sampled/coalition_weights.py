@@ -25,6 +25,10 @@ def shapley_weights(num_features: int) -> Float[np.ndarray, " d"]:
 
     Raises:
         ValueError: If d is less than 1.
+
+    Example:
+        >>> kpp.games.shapley_weights(3).round(3)
+        array([0.333, 0.167, 0.333])
     """
     if num_features < 1:
         raise ValueError(f"`num_features` must be at least 1, got {num_features}")
@@ -44,6 +48,10 @@ def shapley_values_from_table(values: Float[AnyArray, "c *rest"]) -> Float[Array
 
     Raises:
         ValueError: If the number of rows is not a power of two, or is 1.
+
+    Example:
+        >>> kpp.games.shapley_values_from_table(np.array([0.0, 1.0, 2.0, 4.0]))
+        Array([1.5, 2.5], dtype=float64)
 
     References:
         Shapley, A value for n-person games, 1953.

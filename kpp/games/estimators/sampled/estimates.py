@@ -93,6 +93,11 @@ def estimate_shapley(
         ValueError: If `x`, `method`, `groups`, `num_coalitions`, `tolerance` or `batch_size` are invalid, or there are
             too many players to enumerate.
         TypeError: If `method` is "quadrature" and does not apply, or coalitions must be sampled and `rng_key` is None.
+
+    Example:
+        >>> game, function = kpp.games.Interventional(x), kpp.as_rkhs_function(fit)
+        >>> kpp.games.estimate_shapley(game, function, x[:1]).values.round(2)
+        Array([[[[ 0.27, -0.03]]]], dtype=float64)
     """
     game = read_game(value_function, function, x, groups)
     check_batch_size(batch_size)

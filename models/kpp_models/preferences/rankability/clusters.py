@@ -203,6 +203,10 @@ def clustering_accuracy(labels: Numbers, truth: Numbers) -> float:
 
     Raises:
         ValueError: If the shapes differ or are not (n,), or labels are missing.
+
+    Example:
+        >>> float(kpp_models.clustering_accuracy([0, 0, 1], [1, 1, 0]))
+        1.0
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -32,6 +32,11 @@ def spectral_rankability(adjacency: Numbers) -> float:
     Raises:
         ValueError: If a weight is negative or above 1, or an item is preferred to itself.
 
+    Example:
+        >>> ladder = np.tril(np.ones((4, 4)), -1)
+        >>> kpp_models.spectral_rankability(ladder)
+        1.0
+
     References:
         Cameron, Langville and Smith, On the graph Laplacian and the rankability of data, Linear Algebra and its
         Applications, 2020.
@@ -62,6 +67,11 @@ def count_cycles(preferences: Numbers) -> Int[np.ndarray, " *draws"]:
     Raises:
         ValueError: If the matrices are not square or hold NaN.
 
+    Example:
+        >>> rock_paper_scissors = np.array([[0, 1, -1], [-1, 0, 1], [1, -1, 0]])
+        >>> int(kpp_models.count_cycles(rock_paper_scissors))
+        1
+
     References:
         Kendall and Babington Smith, On the method of paired comparisons, Biometrika, 1940.
     """
@@ -87,6 +97,10 @@ def mean_clustering_coefficient(adjacency: Numbers) -> float:
 
     Raises:
         ValueError: If an entry is negative, or an item met itself.
+
+    Example:
+        >>> float(kpp_models.mean_clustering_coefficient(np.ones((4, 4)) - np.eye(4)))
+        1.0
 
     References:
         Watts and Strogatz, Collective dynamics of small-world networks, Nature, 1998. Saramäki et al., Generalizations
