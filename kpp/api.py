@@ -76,8 +76,9 @@ def explain(
             num_perturbations, kernel_width, penalty, around, discretize, categorical; "naive-gp" takes base_explainer*,
             explainer_options, output, lengthscale, variance, selection, standardize, noise, num_repeats,
             min_noise_variance, num_inducing; "pref-shap" takes method, num_coalitions, tolerance, covariance,
-            instances_at_once; "rkhs-shap" takes method, num_coalitions, tolerance, order, effects, interactions, covariance,
-            covariance_at, scale, batch_size, instances_at_once; "shap" takes shap_explainer*, check_additivity;
+            instances_at_once; "rkhs-shap" takes method, num_coalitions, tolerance, order, effects, interactions,
+            covariance, covariance_at, scale, batch_size, instances_at_once; "shap" takes shap_explainer*,
+            check_additivity;
             "shapley-sampling" takes num_coalitions, tolerance. Most also take background, groups and progress.
 
             Options of the value functions: "causal" takes graph*, feature_names, conditionals, samples_per_point, seed;
