@@ -94,7 +94,8 @@ def test_choices_are_written_and_reported(folder: Path):
     result = new_study("flats.csv", "--target", "rent")
     assert "Wrote study.toml: regression of 'rent' on 3 features." in result.output
     assert "Left out: 'country' has the same value in every row" in result.output
-    assert "first runs on two cores: 36 s with 100 rows" in result.output
+    assert "First runs on two cores took 36 s with 100, 57 s with 400" in result.output
+    assert "By these times this table of" in result.output
     assert result.output.endswith("Next: kpp run study.toml\n")
     study = contents()
     assert study["data"] == {
