@@ -60,7 +60,7 @@ def rescale_inputs(function: RKHSFunction | GPPosterior, center: Numbers, scale:
     num_features = mean.points.shape[-1]
     shift, widths = (np.broadcast_to(np.asarray(part, dtype=float), num_features) for part in (center, scale))
     if isinstance(function, GPPosterior):
-        return GPPosterior(_rescale_stationary(mean, shift, widths), function.root)
+        return GPPosterior(_rescale_stationary(mean, shift, widths), function.root, function.output_covariance)
     if isinstance(mean.kernel, Linear):
         # w^T x + b becomes w / s and b - w^T (c / s).
         moved = mean.kernel.combine_sections((shift / widths)[None], mean.points, mean.coefficients)[0]
@@ -77,7 +77,7 @@ def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift:
 
     Args:
         function: f, an `RKHSFunction` or a `GPPosterior`.
-        scale: a, one number, or one per output of an `RKHSFunction`; not 0.
+        scale: a, one number, or one per output; not 0.
         shift: b, in the same form.
 
     Returns:
@@ -88,6 +88,10 @@ def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift:
         coefficients = function.coefficients * jnp.broadcast_to(factor, function.coefficients.shape)
         shifted = function.intercept * factor + constant
         return RKHSFunction(function.kernel, function.points, coefficients, shifted, function.batch_shape)
+    if function.output_covariance is not None:
+        factors = jnp.broadcast_to(factor, function.mean.output_shape)
+        between = function.output_covariance * factors[:, None] * factors[None, :]
+        return GPPosterior(rescale_outputs(function.mean, scale, shift), function.root, between)
     mean = function.mean  # the new kernel is a^2 times the old one, so coefficients and root are divided by a
     kernel, shifted = Scaled(mean.kernel, jnp.broadcast_to(factor**2, mean.batch_shape)), mean.intercept * factor
     scaled = RKHSFunction(kernel, mean.points, mean.coefficients / factor, shifted + constant, mean.batch_shape)

@@ -75,6 +75,23 @@ def test_one_target_in_a_column_is_one_output():
     assert_agrees(kpp.as_gp_posterior(model), model.predict(NEW), latent_covariance(model, NEW))
 
 
+@pytest.mark.parametrize("scaled", [False, True], ids=["alone", "behind a scaler"])
+def test_several_outputs_have_one_posterior(scaled):
+    regressor = process(KERNELS["RBF"], normalize_y=True)
+    model = make_pipeline(StandardScaler(), regressor) if scaled else regressor
+    mean, covariance = model.fit(X, np.column_stack([Y, Y**2, np.cos(Y)])).predict(NEW, return_cov=True)
+    posterior = kpp.as_gp_posterior(model)
+    found_mean, found, variance = moments(posterior, NEW)
+    np.testing.assert_allclose(found_mean, mean, rtol=1e-8, atol=1e-8 * np.abs(mean).max())
+    expected = covariance[..., None] * np.eye(3)  # scikit-learn's outputs are independent
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8 * np.abs(covariance).max())
+    np.testing.assert_allclose(variance, np.einsum("ppo->po", covariance), rtol=0, atol=1e-8 * np.abs(covariance).max())
+    assert_agrees(posterior.combine([0.0, 1.0, 0.0]), mean[:, 1], covariance[..., 1])
+    explanation = kpp.explain(model, NEW[:2], background=X[:8], progress=False)
+    assert explanation.values.dims == ("chain", "draw", "instance", "feature", "output")
+    assert explanation.additivity_error().max() < 1e-9
+
+
 @pytest.mark.slow
 def test_a_periodic_process_of_one_feature_has_the_same_posterior():
     model = process(gp.ExpSineSquared(1.2, 2.5) + gp.RBF(3.0)).fit(X[:, :1], Y)

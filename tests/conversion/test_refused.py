@@ -159,12 +159,6 @@ NO_POSTERIOR = {
         TypeError,
         "one of GaussianProcessRegressor, .*; got a .*KernelRidge",
     ),
-    "several outputs": (
-        process(gp.RBF()),
-        np.column_stack([Y, -Y]),
-        ValueError,
-        "of one output, and this GaussianProcessRegressor has 2",
-    ),
     "noise of a latent function": (
         GaussianProcessClassifier(1.0 * gp.RBF() + gp.WhiteKernel(0.1), optimizer=None),
         Y > 0,

@@ -42,7 +42,7 @@ class SklearnConverter(AbstractConverter):
     Functions: KernelRidge, SVR, NuSVR, SVC and NuSVC (the decision function, positive for the second class; with
     several classes and ``decision_function_shape="ovo"`` one output per pair), GaussianProcessRegressor (the mean),
     GaussianProcessClassifier with two classes (the latent mean), and linear models (the decision function of
-    classifiers), also behind Nystroem. Posteriors: GaussianProcessRegressor with one output, and
+    classifiers), also behind Nystroem. Posteriors: GaussianProcessRegressor, and
     GaussianProcessClassifier with two classes (the latent posterior of Laplace's approximation).
 
     Kernels by name are "rbf", "linear", "poly" and "laplacian"; Gaussian-process kernels are RBF, Matern,
@@ -67,12 +67,12 @@ class SklearnConverter(AbstractConverter):
         return _convert(model, _FUNCTIONS, lambda fit: fit.function())
 
     def has_posterior(self, model: Any) -> bool:
-        """Return whether the model is a Gaussian process with one output or two classes."""
+        """Return whether the model is a Gaussian process, of at most two classes."""
         estimator = unwrap(model).estimator
         fit = fit_of(estimator)
         if fit is not None:
             return has_function_law(fit)
-        return sklearn_name(estimator) in _POSTERIORS and gaussian_processes.has_one_latent_function(estimator)
+        return sklearn_name(estimator) in _POSTERIORS and gaussian_processes.has_two_classes(estimator)
 
     def explainable(self, model: Any) -> Any:
         """Return a fit of kpp with all its draws behind what stands around it, or what other converters return."""

@@ -19,25 +19,19 @@ from kpp_converters.scikit_learn.kernels import convert_gp_kernel, has_noise
 def regressor_mean(process: Any) -> RKHSFunction:
     """Return the posterior mean of a fitted GaussianProcessRegressor, of one or several outputs."""
     function = _normalized_mean(process)
-    scale, shift = (np.reshape(part, function.output_shape) for part in (process._y_train_std, process._y_train_mean))
-    return rescale_outputs(function, scale, shift)
+    return rescale_outputs(function, *_scales(process, function))
 
 
 def regressor_posterior(process: Any) -> GPPosterior:
-    r"""Return the posterior of a fitted GaussianProcessRegressor with one output.
+    r"""Return the posterior of a fitted GaussianProcessRegressor; its outputs are independent.
 
     The noise, of `alpha` and of a WhiteKernel, is in the factor L of the training data, :math:`R = L^{-\top}`, and not
     in the covariance of the function.
     """
-    if not has_one_latent_function(process):
-        outputs = np.shape(process.alpha_)[1]
-        raise ValueError(
-            f"a kpp.GPPosterior is of one output, and this GaussianProcessRegressor has {outputs}; fit one "
-            "process per output, or take the means of all with kpp.as_rkhs_function"
-        )
-    posterior = GPPosterior(_normalized_mean(process), jnp.asarray(_inverse(process.L_).T))
-    scale, shift = (float(np.squeeze(part)) for part in (process._y_train_std, process._y_train_mean))
-    return rescale_outputs(posterior, scale, shift)
+    mean = _normalized_mean(process)
+    between = jnp.eye(mean.output_shape[0]) if mean.output_shape else None
+    posterior = GPPosterior(mean, jnp.asarray(_inverse(process.L_).T), between)
+    return rescale_outputs(posterior, *_scales(process, mean))
 
 
 def classifier_mean(process: Any) -> RKHSFunction:
@@ -63,9 +57,15 @@ def classifier_posterior(process: Any) -> GPPosterior:
     return GPPosterior(classifier_mean(process), jnp.asarray(latent.W_sr_[:, None] * _inverse(latent.L_).T))
 
 
-def has_one_latent_function(process: Any) -> bool:
-    """Return whether a Gaussian process has one output, or two classes; True if it is not fitted."""
-    return np.size(getattr(process, "_y_train_mean", 0.0)) == 1 and getattr(process, "n_classes_", 2) == 2
+def has_two_classes(process: Any) -> bool:
+    """Return whether a Gaussian process is no classifier of several classes; True if it is not fitted."""
+    return getattr(process, "n_classes_", 2) == 2
+
+
+def _scales(process: Any, mean: RKHSFunction) -> tuple[np.ndarray, np.ndarray]:
+    """Return the standard deviations and means of the outputs by which a regressor has normalized its targets."""
+    std, center = (np.reshape(part, mean.output_shape) for part in (process._y_train_std, process._y_train_mean))
+    return std, center
 
 
 def _normalized_mean(process: Any) -> RKHSFunction:
@@ -77,7 +77,7 @@ def _normalized_mean(process: Any) -> RKHSFunction:
 
 def _binary(process: Any) -> Any:
     """Return the fitted process of the only latent function of a classifier."""
-    if not has_one_latent_function(process):
+    if not has_two_classes(process):
         raise ValueError(
             f"a GaussianProcessClassifier with {process.n_classes_} classes combines several latent functions; convert "
             "one that is fitted to two classes, for instance to each class against the rest"
