@@ -124,7 +124,7 @@ class GPPosterior(eqx.Module):
 
     @property
     def shared(self) -> GPPosterior:
-        """The posterior without an axis of outputs: of a function with the mean of the first one, and 1 for B."""
+        """The posterior of a function without an axis of outputs, with the mean of the first output, and 1 for B."""
         if self.output_covariance is None:
             return self
         mean = self.mean
