@@ -251,8 +251,10 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="`process` must have the same kernel"):
         bayesian_quadrature(GPPosterior(RKHSFunction(RBF(2.0), AT, jnp.ones(3)), jnp.eye(3)), bayesian, QUERY)
     drawn = RKHSFunction(RBF(jnp.ones(2), jnp.ones(2)), jnp.stack([AT, AT]), jnp.ones((2, 3)), jnp.zeros(2), (2,))
-    with pytest.raises(ValueError, match="`process` must have no draws"):
-        bayesian_quadrature(GPPosterior(drawn, jnp.zeros((2, 3, 1))), bayesian, QUERY)
+    several = GPPosterior(RKHSFunction(KY, AT, jnp.ones((3, 2))), jnp.zeros((3, 1)), jnp.eye(2))
+    for process in (GPPosterior(drawn, jnp.zeros((2, 3, 1))), several):
+        with pytest.raises(ValueError, match="`process` must have no draws and one output"):
+            bayesian_quadrature(process, bayesian, QUERY)
     with pytest.raises(TypeError, match="must be an RKHSFunction"):
         bayesian.expectation(np.ones(4), QUERY)
 

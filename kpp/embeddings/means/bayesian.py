@@ -217,21 +217,24 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         takes them as Gaussian, are approximate.
 
         Args:
-            process: The posterior of the function, without draws. Its kernel is k or r.
+            process: The posterior of the function, without draws and of one output. Its kernel is k or r.
             query: The p queries.
 
         Returns:
             The law of p numbers.
 
         Raises:
-            ValueError: If the process has draws or another kernel.
+            ValueError: If the process has draws, several outputs or another kernel.
 
         References:
             Chau, Ton, Gonzalez, Teh and Sejdinovic, BayesIMP, 2021, proposition 3, without its projection.
         """
-        if process.batch_shape:
-            raise ValueError(f"`process` must have no draws, got draws of shape {process.batch_shape}; take `at_draw`")
         function = process.mean
+        if process.batch_shape or function.output_shape:
+            raise ValueError(
+                f"`process` must have no draws and one output, got draws of shape {process.batch_shape} and outputs of "
+                f"shape {function.output_shape}; take `at_draw` and `combine`"
+            )
         order = int(isinstance(function.kernel, NuclearDominant))
         check_same_kernel(function.kernel, self.kernel if order else self.space, "process")
         kernel, system = self.kernel, self._system()
