@@ -64,7 +64,8 @@ def has_two_classes(process: Any) -> bool:
 
 def _scales(process: Any, mean: RKHSFunction) -> tuple[np.ndarray, np.ndarray]:
     """Return the standard deviations and means of the outputs by which a regressor has normalized its targets."""
-    std, center = (np.reshape(part, mean.output_shape) for part in (process._y_train_std, process._y_train_mean))
+    scales = process._y_train_std, process._y_train_mean
+    std, center = (np.asarray(part).reshape(mean.output_shape) for part in scales)
     return std, center
 
 
