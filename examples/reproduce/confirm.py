@@ -24,7 +24,8 @@ def confirm(before: Path, after: Path) -> tuple[list[str], dict[str, str]]:
     """Confirm every result whose quick version agrees, and return the names, and the reasons for the others.
 
     Args:
-        before: The folder of the quick results of the code that a stored result is from, or was confirmed for.
+        before: The folder of the quick results of the code that a stored result is from, or was confirmed for. The code
+            is known by its digest or by the commit that the results name.
         after: The folder of those of the code as it is.
     """
     confirmed, refused = [], {}
@@ -69,7 +70,8 @@ def _difference(result: dict[str, Any], code: str, old: dict[str, Any] | None, n
     """Return why a result cannot be confirmed, or nothing."""
     if old is None or new is None:
         return "a quick result is missing"
-    if not ages.is_current(result, old.get("code", "")):  # the first results have no digest
+    at_its_commit = old.get("commit") == result.get("commit", "none")  # digests of the first results follow other rules
+    if not (at_its_commit or ages.is_current(result, old.get("code", ""))):
         return "it is older than the code before"
     if new["code"] != code:
         return "the quick result is older than the code"

@@ -221,7 +221,7 @@ def confirm(load_script, experiments, tmp_path, monkeypatch):
     monkeypatch.setattr(module.ages, "digest", lambda path: "c")
     monkeypatch.setattr(module.ages, "used_files", lambda path: [])
     monkeypatch.setattr(module.ages, "commit", lambda files: "1234")
-    experiments.store({"name": "one", "code": "a", "tables": []}, tmp_path / "results")
+    experiments.store({"name": "one", "code": "a", "commit": "12", "tables": []}, tmp_path / "results")
     return module
 
 
@@ -238,6 +238,8 @@ def quick_result(code, error, columns=("method", "error", "seconds")):
         (quick_result("a", 0.1234), quick_result("c", 0.1236), "t 0 error: 1.6e-03"),
         (quick_result("a", 0.1234), quick_result("c", None), "t 0 error: inf"),
         (quick_result("b", 0.1234), quick_result("c", 0.1234), "it is older than the code before"),
+        (quick_result("b", 0.1234) | {"commit": "12"}, quick_result("c", 0.1234), None),
+        (quick_result("b", 0.1234) | {"commit": "12+"}, quick_result("c", 0.1234), "it is older than the code before"),
         (quick_result("a", 0.1234), quick_result("b", 0.1234), "the quick result is older than the code"),
         (quick_result("a", 0.1234), quick_result("c", 0.1234, ("method", "error rate")), "its tables have other rows"),
         (None, quick_result("c", 0.1234), "a quick result is missing"),
