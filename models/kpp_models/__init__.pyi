@@ -51,6 +51,7 @@ from .preferences.rankings.ranking_gp import RankingGP as RankingGP
 from .tables import GaussianProcessMarginal as GaussianProcessMarginal
 from .tables import LaplaceMarginal as LaplaceMarginal
 from .tables import LinearMean as LinearMean
+from .tables.failure_times import FailureTimeLikelihood as FailureTimeLikelihood
 from .tables.generalized import GeneralizedGP as GeneralizedGP
 from .tables.generalized import GPClassification as GPClassification
 from .tables.machines.grid_search import Selection as Selection

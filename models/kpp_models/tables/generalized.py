@@ -35,8 +35,9 @@ class GeneralizedGP(AbstractLatentGP):
     .. math:: y_i \sim p(y_i \mid f(x_i)), \qquad f \sim GP(m, k)
 
     `kpp.gp` has the likelihoods `PoissonLikelihood`, `NegativeBinomialLikelihood`, `BinomialLikelihood`,
-    `StudentTLikelihood`, `OrdinalLikelihood`, `GaussianLikelihood` and `BernoulliLikelihood`; another one is a subclass
-    of `kpp.gp.AbstractPointwiseLikelihood` with two methods. Their parameters may be priors.
+    `StudentTLikelihood`, `OrdinalLikelihood`, `GaussianLikelihood` and `BernoulliLikelihood`, and `kpp_models` has
+    `FailureTimeLikelihood`; another one is a subclass of `kpp.gp.AbstractPointwiseLikelihood` with two methods. Their
+    parameters may be priors.
 
     With ``latent="laplace"`` f is integrated out by Laplace's approximation, for likelihoods that are log-concave; with
     ``latent="sample"`` the inference samples the whitened latent values, and nothing is approximated; with
