@@ -56,13 +56,18 @@ OF_PARTS = area_bags(PARTS, RASTER.rio.write_crs("EPSG:3035"), weights="people")
 MODEL = BaggGP(CELLS.kernel(RBF(LENGTHSCALE, variance=VARIANCE)), NOISE, noise="per_bag")
 
 
+def field_of_cells(rng: np.random.Generator, lengthscale: float, variance: float) -> np.ndarray:
+    """Draw a function of the Gaussian process at the cells."""
+    angles = CELLS.points[["x", "y"]].to_numpy() @ rng.normal(size=(2, WAVES)) / lengthscale
+    waves = np.cos(angles + rng.uniform(0.0, 2.0 * np.pi, size=WAVES))
+    return waves @ (np.sqrt(2.0 * variance / WAVES) * rng.normal(size=WAVES))
+
+
 def measure_areas(seed: int, kept: bool) -> dict[str, Intervals]:
     """Observe averages over districts, and ask for the averages of sub-areas and the values at cells."""
     rng = np.random.default_rng(seed)
     lengthscale, variance, noise = np.exp(rng.normal(LOCATIONS, SPREADS))
-    angles = CELLS.points[["x", "y"]].to_numpy() @ rng.normal(size=(2, WAVES)) / lengthscale
-    waves = np.cos(angles + rng.uniform(0.0, 2.0 * np.pi, size=WAVES))
-    field = waves @ (np.sqrt(2.0 * variance / WAVES) * rng.normal(size=WAVES))
+    field = field_of_cells(rng, lengthscale, variance)
     y = CELLS.averages @ field + (not kept) * np.sqrt(noise) * rng.normal(size=len(DISTRICTS))
     key = jax.random.key(seed)
     fit = MODEL.fit(key, CELLS.bags, y, inference=LAPLACE, num_prior_samples=0)
@@ -70,6 +75,32 @@ def measure_areas(seed: int, kept: bool) -> dict[str, Intervals]:
     return {
         "averages of sub-areas": ninety_percent(OF_PARTS @ field, drawn @ OF_PARTS.T),
         "the field at cells": ninety_percent(field, drawn),
+    }
+
+
+COUNTS = BaggGP(CELLS.kernel(RBF(LENGTHSCALE, variance=VARIANCE)), 1.0, mean=1.0, likelihood="poisson")
+NUTS = kpp.NUTS(num_warmup=200, num_samples=200, num_chains=1, progress=False)
+
+
+def measure_counts(seed: int) -> dict[str, Intervals]:
+    """Observe the counts of districts in a log-Gaussian Cox process, and ask for those of cells and of halves."""
+    rng = np.random.default_rng(seed)
+    lengthscale, variance, _ = np.exp(rng.normal(LOCATIONS, SPREADS))
+    field = field_of_cells(rng, lengthscale, variance)
+    area, cell = CELLS.shares.nonzero()
+    truth = rng.poisson(CELLS.shares.data * np.exp(1.0 + field[cell]))
+    totals = np.bincount(area, truth)
+    key = jax.random.key(seed)
+    data = {"exposure": CELLS.exposure, "inference": NUTS, "num_prior_samples": 0}
+    fit = COUNTS.fit(key, CELLS.bags, totals, **data)
+    drawn = CELLS.counts(key, np.exp(CELLS.draws(key, fit, 400)), totals).to_numpy()
+    x = CELLS.points["x"].to_numpy()[cell]
+    west = (x < (np.bincount(area, x) / np.bincount(area))[area]).astype(float)
+    halves = np.eye(len(DISTRICTS))[area] * west[:, None]
+    cells = np.eye(len(CELLS.points))[cell]
+    return {
+        "counts of the western halves of districts": ninety_percent(truth @ halves, drawn @ halves),
+        "counts of cells": ninety_percent(truth @ cells, drawn @ cells),
     }
 
 
@@ -95,3 +126,12 @@ SIMULATIONS = {
         ("sub_areas_kept", "The same, draws that keep the averages", "without noise", True),
     )
 }
+SIMULATIONS["cell_counts"] = Simulation(
+    "`kpp_areal`: BaggGP of counts by `kpp.NUTS`, `counts`",
+    "24 districts that cut 120 cells with people, and a log-Gaussian Cox process: the count of each piece of a cell is "
+    "Poisson given the rate. Targets are the counts of the districts. All hyperparameters are from the model's own "
+    "priors.",
+    len(DISTRICTS),
+    measure_counts,
+    data_sets=60,
+)

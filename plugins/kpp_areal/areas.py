@@ -16,6 +16,7 @@ from scipy import linalg, sparse
 import kpp
 from kpp.foundation.validation import probability as check_probability
 from kpp.kernels import AbstractKernel, Linear
+from kpp.runtime.random import numpy_generator
 from kpp.typing import Numbers, RngKey
 from kpp_areal.cells import Cells, read_areas, read_raster, refuse_areas, refuse_overlaps
 
@@ -99,7 +100,7 @@ class AreaBags:
             fit: A fit of a model of `bags` with the kernel of `kernel`.
             num_draws: S, the number of draws.
             averages: z, (N,), on the scale of the field: every draw keeps them exactly. None to draw from the posterior
-                of the field, which noise of the targets keeps away from them. Not for counts, whose totals are noisy.
+                of the field, which noise of the targets keeps away from them. For counts see `counts`.
             max_posteriors: How many draws of the hyperparameters at most are used; each needs a matrix (n, n).
 
         Returns:
@@ -129,6 +130,38 @@ class AreaBags:
             dense = matrix.toarray()
             found += np.linalg.lstsq(dense, (z - found @ dense.T).T, rcond=None)[0].T
         return found
+
+    def counts(self, rng_key: RngKey, rates: Numbers, totals: Numbers) -> xr.DataArray:
+        r"""Draw the counts of all pieces of cells, given draws of the rates and the count of each area.
+
+        Counts that are Poisson given the rates :math:`\lambda_i` are multinomial given their sum over an area: piece i
+        of area j has the probability :math:`w_{ji} \lambda_i / \sum_l w_{jl} \lambda_l`.
+
+        Args:
+            rng_key: A JAX random key.
+            rates: Draws of the rates at the cells up to a factor, (S, n), such as the exponential of `draws`.
+            totals: The count of each area, (N,), which every draw keeps.
+
+        Returns:
+            The counts, with the dims ``sample`` and ``piece``, and for each piece the coordinates ``area``, its label,
+            and ``cell``, its row in `points`; ``groupby("cell").sum()`` gives the counts of cells.
+
+        Raises:
+            ValueError: If rates are not positive, or totals are not whole numbers of at least 0, one per area.
+        """
+        values, wanted = self._values(rates, "rates"), np.asarray(totals, dtype=float)
+        if (values <= 0).any():
+            raise ValueError(f"`rates` must be positive, got {values.min():g}; give the exponential of log rates")
+        are_counts = (wanted >= 0) & np.isfinite(wanted) & (wanted == np.round(wanted))
+        if wanted.shape != self.labels.shape or not are_counts.all():
+            raise ValueError(f"`totals` must be {len(self.labels)} whole numbers of at least 0, got {totals}")
+        generator, parts = numpy_generator(rng_key), []
+        for total, start, stop in zip(wanted, self.shares.indptr, self.shares.indptr[1:], strict=False):
+            shares = values[:, self.shares.indices[start:stop]] * self.shares.data[start:stop]
+            parts.append(generator.multinomial(int(total), shares / shares.sum(axis=1, keepdims=True)))
+        area = np.repeat(self.labels, np.diff(self.shares.indptr))
+        places = {"area": ("piece", area), "cell": ("piece", self.shares.indices)}
+        return xr.DataArray(np.concatenate(parts, axis=1), places, ("sample", "piece"))
 
     def over(self, draws: Numbers, areas: object = None, *, total: bool = False, probability: float = 0.95) -> Any:
         """Summarize draws of a field over areas, which may be parts of the areas of the bags, or overlap.
@@ -173,10 +206,10 @@ class AreaBags:
         found = xr.Dataset(maps, attrs={"probability": float(probability)})
         return found.rio.write_crs(self.crs)
 
-    def _values(self, draws: Numbers) -> np.ndarray:
+    def _values(self, draws: Numbers, name: str = "draws") -> np.ndarray:
         values = np.asarray(draws, dtype=float)
         if values.ndim != 2 or values.shape[1] != len(self.points) or not np.isfinite(values).all():
-            raise ValueError(f"`draws` must be finite, of shape (S, {len(self.points)}), got shape {values.shape}")
+            raise ValueError(f"`{name}` must be finite, of shape (S, {len(self.points)}), got shape {values.shape}")
         return values
 
 

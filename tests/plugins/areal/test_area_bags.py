@@ -104,6 +104,45 @@ def test_summaries_of_sub_areas_are_weighted_averages_and_totals(fitted):
     np.testing.assert_allclose(totals["lower"], np.quantile(draws @ weights.T, 0.05, axis=0))
 
 
+def test_counts_of_pieces_keep_totals_and_have_the_law_of_poisson_counts_with_this_sum():
+    """Rejection: Poisson counts of all pieces whose sum is the total. Both means of 20,000 draws err by about 0.01."""
+    cells, rng = area_bags(areas(CORNERS[:2]), raster(), weights="people"), np.random.default_rng(0)
+    rates = np.exp(rng.normal(size=len(cells.points)))
+    totals = np.array([3, 7])
+    found = cells.counts(jax.random.key(0), np.tile(rates, (20_000, 1)), totals)
+    kept = found.groupby("area").sum()
+    assert kept["area"].values.tolist() == [0, 1] and (kept.values == totals).all()
+    by_cell = found.groupby("cell").sum()
+    np.testing.assert_array_equal(by_cell.sum("cell"), np.full(20_000, 10))
+    for area, total in enumerate(totals):
+        _, cell = cells.shares[[area]].nonzero()
+        means = cells.shares[[area]].toarray()[0, cell] * rates[cell]
+        simulated = rng.poisson(means * total / means.sum(), size=(200_000, len(cell)))
+        simulated = simulated[simulated.sum(axis=1) == total]
+        ours = found.values[:, found["area"].values == area]
+        np.testing.assert_array_equal(found["cell"].values[found["area"].values == area], cell)
+        np.testing.assert_allclose(ours.mean(axis=0), simulated.mean(axis=0), atol=0.05)
+        np.testing.assert_allclose(np.cov(ours.T), np.cov(simulated.T), atol=0.08)
+
+
+@pytest.mark.parametrize(
+    ("rates", "totals", "message"),
+    [
+        (1.0, [1, 2, 3], "`totals` must be 4 whole numbers of at least 0"),
+        (1.0, [1, 2, 3, 0.5], "`totals` must be 4 whole numbers of at least 0"),
+        (1.0, [1, 2, 3, -1], "`totals` must be 4 whole numbers of at least 0"),
+        (1.0, [1, 2, 3, np.inf], "`totals` must be 4 whole numbers of at least 0"),
+        (1.0, [1, 2, 3, np.nan], "`totals` must be 4 whole numbers of at least 0"),
+        (0.0, [1, 2, 3, 4], "`rates` must be positive, got 0; give the exponential of log rates"),
+        (np.inf, [1, 2, 3, 4], "`rates` must be finite"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(rates, totals, message):
+    cells = area_bags(areas(), raster())
+    with pytest.raises(ValueError, match=message):
+        cells.counts(jax.random.key(0), np.full((2, len(cells.points)), rates), totals)
+
+
 def test_maps_and_tables_survive_geotiff_and_geoparquet(fitted, tmp_path):
     import rioxarray
     from geopandas.testing import assert_geodataframe_equal
