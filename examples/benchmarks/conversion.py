@@ -144,6 +144,28 @@ def gpytorch_rows() -> Iterator[Row]:
             f"ExactGP, {name}", model, new.numpy(), law.mean.numpy(), law.covariance_matrix.numpy()
         )
 
+    class Sparse(gpytorch.models.ApproximateGP):
+        def __init__(self) -> None:
+            law = gpytorch.variational.CholeskyVariationalDistribution(50)
+            super().__init__(gpytorch.variational.VariationalStrategy(self, x[:50].clone(), law))
+            self.mean_module = gpytorch.means.ConstantMean()
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=x.shape[1]))
+
+        forward = Regression.forward
+
+    sparse, likelihood = Sparse().double(), gpytorch.likelihoods.GaussianLikelihood().double()
+    objective = gpytorch.mlls.VariationalELBO(likelihood, sparse, len(x))
+    optimizer = torch.optim.Adam([*sparse.parameters(), *likelihood.parameters()], lr=0.05)
+    for _ in range(400):
+        optimizer.zero_grad()
+        (-objective(sparse(x), y)).backward()
+        optimizer.step()
+    with torch.no_grad():
+        law = sparse.eval()(new)
+    jitter = sparse.variational_strategy.jitter_val * np.eye(len(new))  # GPyTorch adds it to its predictions
+    covariance = law.covariance_matrix.numpy() - jitter
+    yield from posterior_rows("ApproximateGP, 50 inducing points", sparse, new.numpy(), law.mean.numpy(), covariance)
+
 
 def botorch_rows() -> Iterator[Row]:
     """Yield the rows of BoTorch: a fitted model with its transforms."""
@@ -170,10 +192,12 @@ def gpjax_rows() -> Iterator[Row]:
     kernel = gpjax.kernels.RBF(lengthscale=jnp.full(x.shape[1], 3.0)) + gpjax.kernels.Matern32(lengthscale=2.0)
     prior = gpjax.gps.Prior(kernel=kernel, mean_function=gpjax.mean_functions.Constant(0.2))
     model = prior * gpjax.likelihoods.Gaussian(0.7)
-    posterior = model.condition(gpjax.Dataset(jnp.asarray(x), jnp.asarray(y)[:, None]))
-    law = posterior(jnp.asarray(new))
-    covariance = law.covariance() - prior.jitter * np.eye(len(new))  # GPJax adds it to its predictions
-    yield from posterior_rows("ConjugateModel.condition", posterior, new, law.mean, covariance)
+    collapsed = gpjax.variational_families.CollapsedVariationalGaussian(model, jnp.asarray(x[:50]))
+    for name, given in {"ConjugateModel": model, "CollapsedVariationalGaussian": collapsed}.items():
+        posterior = given.condition(gpjax.Dataset(jnp.asarray(x), jnp.asarray(y)[:, None]))
+        law = posterior(jnp.asarray(new))
+        covariance = law.covariance() - prior.jitter * np.eye(len(new))  # GPJax adds it to its predictions
+        yield from posterior_rows(f"{name}.condition", posterior, new, law.mean, covariance)
 
 
 def tinygp_rows() -> Iterator[Row]:

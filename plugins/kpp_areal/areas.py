@@ -154,7 +154,7 @@ class AreaBags:
             raise ValueError(f"`rates` must be positive, got {values.min():g}; give the exponential of log rates")
         are_counts = (wanted >= 0) & np.isfinite(wanted) & (wanted == np.round(wanted))
         if wanted.shape != self.labels.shape or not are_counts.all():
-            raise ValueError(f"`totals` must be {len(self.labels)} whole numbers of at least 0, got {totals}")
+            raise ValueError(f"`totals` must be {len(self.labels)} whole numbers of at least 0, got {wanted}")
         generator, parts = numpy_generator(rng_key), []
         for total, start, stop in zip(wanted, self.shares.indptr, self.shares.indptr[1:], strict=False):
             shares = values[:, self.shares.indices[start:stop]] * self.shares.data[start:stop]

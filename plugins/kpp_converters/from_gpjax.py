@@ -1,4 +1,4 @@
-"""The converter of GPJax: exact posteriors, and kernels as kpp kernels."""
+"""The converter of GPJax: exact and sparse posteriors, and kernels as kpp kernels."""
 
 from __future__ import annotations
 
@@ -16,22 +16,28 @@ from kpp import kernels
 from kpp.kernels import AbstractKernel
 from kpp.typing import RngKey
 from kpp_converters.rules import class_name, find_rule
+from kpp_converters.sparse import sparse_posterior
 
 
 class GPJaxConverter(kpp.AbstractConverter):
-    """Exact posteriors of GPJax: ``model.condition(data)``, or the pair ``(model, data)``.
+    """Posteriors of GPJax, exact or at inducing points: ``model.condition(data)``, or the pair ``(model, data)``.
 
     The covariance is that of the function: GPJax adds the ``jitter`` of its prior to the variances that it returns.
     """
 
     def gp_posterior(self, model: Any) -> kpp.GPPosterior:
-        """Return the posterior of an ExactPosterior of one output, or of a ConjugateModel and its Dataset."""
+        """Return the posterior of an ExactPosterior, SparsePosterior or CollapsedPosterior of one output."""
         posterior = _conditioned(model)
-        if posterior.likelihood.num_outputs > 1:
-            raise ValueError(f"the likelihood has {posterior.likelihood.num_outputs} outputs; only one is converted")
-        prior, points = posterior.prior, jnp.asarray(posterior.train_data.X)
+        exact = class_name(posterior) == "gpjax.ExactPosterior"
+        joint = posterior if exact else posterior.model
+        prior, num_outputs = joint.prior, getattr(joint.likelihood, "num_outputs", 1)
+        if num_outputs > 1:
+            raise ValueError(f"the likelihood has {num_outputs} outputs; only one is converted")
+        points = jnp.asarray(posterior.train_data.X if exact else posterior.inducing_inputs)
         kernel = kernel_from_gpjax(prior.kernel, points.shape[1])
         mean = find_rule(prior.mean_function, _MEANS, "mean function")(prior.mean_function)
+        if not exact:
+            return sparse_posterior(kernel, points, posterior.cholesky_kzz, *_whitened(posterior, mean), mean)
         weights, factor = jnp.asarray(posterior.representer_weights[:, 0]), jnp.asarray(posterior.cholesky_factor)
         root: Array = solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True).T
         return kpp.GPPosterior(kpp.RKHSFunction(kernel, points, weights, mean), root)
@@ -54,18 +60,41 @@ class GPJaxConverter(kpp.AbstractConverter):
 
 
 def _conditioned(model: Any) -> Any:
-    """Return the ExactPosterior of what a user gives, or raise TypeError."""
-    if type(model) is tuple and len(model) == 2 and class_name(model[0]) == "gpjax.ConjugateModel":
+    """Return the posterior of what a user gives, or raise TypeError."""
+    if type(model) is tuple and len(model) == 2 and class_name(model[0]) in _UNCONDITIONED:
         return model[0].condition(model[1])
     name = class_name(model)
-    if name == "gpjax.ConjugateModel":
-        raise TypeError("a ConjugateModel of GPJax holds no data: give `model.condition(data)`, or `(model, data)`")
-    if name != "gpjax.ExactPosterior":
+    if name in _UNCONDITIONED:
+        raise TypeError(f"a {name} of GPJax holds no data: give `model.condition(data)`, or `(model, data)`")
+    if name not in _POSTERIORS:
         raise TypeError(
-            f"a {name} is not an ExactPosterior of GPJax, or a pair (ConjugateModel, Dataset); models of approximate "
-            "inference are not converted"
+            f"a {name} is not {', '.join(_POSTERIORS)} of GPJax, or a pair of a Dataset and what conditions on it: "
+            f"{', '.join(_UNCONDITIONED)}"
         )
     return model
+
+
+_POSTERIORS = ("gpjax.ExactPosterior", "gpjax.SparsePosterior", "gpjax.CollapsedPosterior")
+_UNCONDITIONED = (
+    "gpjax.ConjugateModel",
+    "gpjax.CollapsedVariationalGaussian",
+    "gpjax.DualVariationalGaussian",
+    "gpjax.VariationalGaussian",
+    "gpjax.WhitenedVariationalGaussian",
+)
+
+
+def _whitened(posterior: Any, constant: float) -> tuple[Array, Array]:
+    """Return mean (w,) and root (w, w) of the whitened values at the inducing points."""
+    factor = jnp.asarray(posterior.cholesky_kzz)
+    if class_name(posterior) == "gpjax.CollapsedPosterior":
+        inner = jnp.asarray(posterior.cholesky_b)
+        root: Array = solve_triangular(inner, jnp.eye(len(inner), dtype=inner.dtype), lower=True).T
+        return factor.T @ posterior.representer_weights[:, 0], root
+    mean, root = jnp.asarray(posterior.variational_mean[:, 0]), jnp.asarray(posterior.variational_root)
+    if posterior.whitened:
+        return mean, root
+    return solve_triangular(factor, mean - constant, lower=True), solve_triangular(factor, root, lower=True)
 
 
 _MEANS: dict[str, Callable[[Any], float]] = {

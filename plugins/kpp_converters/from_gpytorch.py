@@ -1,4 +1,4 @@
-"""The converter of GPyTorch: models of exact inference, and kernels, with the categorical one of BoTorch."""
+"""The converter of GPyTorch: models of exact and variational inference, and kernels, with BoTorch's categorical one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import solve_triangular
 
 import kpp
 from kpp import kernels
@@ -17,24 +18,27 @@ from kpp.gp import GaussianLikelihood, condition
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, RngKey
 from kpp_converters.rules import find_rule
+from kpp_converters.sparse import sparse_posterior
 
 #: The attributes of a BoTorch model that change its inputs and its outputs.
 BOTORCH_PARTS = ("input_transform", "outcome_transform")
 
-_CHECKED = 24  # training points at which `forward` is compared with mean and kernel
+_CHECKED = 24  # training or inducing points at which `forward` is compared with mean and kernel
 
 
 class GPyTorchConverter(kpp.AbstractConverter):
-    """Models of GPyTorch that derive from ``gpytorch.models.ExactGP``."""
+    """Models of GPyTorch that derive from ``gpytorch.models.ExactGP`` or ``ApproximateGP``."""
 
     def gp_posterior(self, model: Any) -> kpp.GPPosterior:
-        """Return the posterior of an ExactGP, in eval mode."""
+        """Return the posterior of an ExactGP or an ApproximateGP, in eval mode."""
         if any(hasattr(model, part) for part in BOTORCH_PARTS):
             raise TypeError(
                 f"a {type(model).__name__} has transforms of BoTorch ({' or '.join(BOTORCH_PARTS)}), so that BoTorch's "
                 "converter must take it: derive it from botorch.models.gpytorch.GPyTorchModel"
             )
-        return exact_posterior(model)
+        from gpytorch.models import ApproximateGP
+
+        return _variational_posterior(model) if isinstance(model, ApproximateGP) else exact_posterior(model)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPyTorchConverter, Any, Any, Any, Any]]:
@@ -68,13 +72,50 @@ def exact_posterior(model: Any) -> kpp.GPPosterior:
     no exact counterpart.
     """
     points, targets = _training_data(model)
-    mean_module = getattr(model, "mean_module", None)
-    mean = find_rule(mean_module, _MEANS, "mean")(mean_module)
-    kernel = kernel_from_gpytorch(getattr(model, "covar_module", None), points.shape[1])
-    _check_forward(model, mean, kernel)
+    mean, kernel = _prior(model, model.train_inputs[0])
     noise_variance, row_variances = find_rule(model.likelihood, _NOISE, "likelihood")(model.likelihood)
     likelihood = GaussianLikelihood(targets, noise_variance=noise_variance, row_variances=row_variances)
     return condition(kernel, points, likelihood, mean).posterior()
+
+
+def _variational_posterior(model: Any) -> kpp.GPPosterior:
+    """Return the posterior of an ApproximateGP, from the law of its values at the inducing points."""
+    from gpytorch.distributions import MultivariateNormal
+    from gpytorch.models import ApproximateGP
+
+    _check_mode(model, ApproximateGP)
+    strategy = model.variational_strategy
+    whiten = find_rule(strategy, _STRATEGIES, "variational strategy")
+    if not (strategy.variational_params_initialized and getattr(strategy, "updated_strategy", True)):
+        raise ValueError("the variational distribution is not initialized: train the model, or call it once")
+    law, inducing = strategy.variational_distribution, strategy.inducing_points
+    if not isinstance(law, MultivariateNormal) or law.mean.ndim != 1 or inducing.ndim != 2:
+        raise ValueError(
+            f"the variational distribution must be a MultivariateNormal of one output, got a {type(law).__name__} of "
+            f"shape {tuple(law.mean.shape)}, with inducing points of shape {tuple(inducing.shape)}"
+        )
+    mean, kernel = _prior(model, inducing)
+    points = numbers(inducing)
+    factor = np.linalg.cholesky(np.asarray(kernel.gram(points)) + strategy.jitter_val * np.eye(len(points)))
+    root = np.linalg.cholesky(numbers(law.covariance_matrix))
+    return sparse_posterior(kernel, points, factor, *whiten(factor, mean, numbers(law.mean), root), mean)
+
+
+def _prior(model: Any, inputs: Any) -> tuple[float, AbstractKernel]:
+    """Return the prior mean and the kernel of a model, which are checked at some inputs."""
+    mean_module = getattr(model, "mean_module", None)
+    mean = find_rule(mean_module, _MEANS, "mean")(mean_module)
+    kernel = kernel_from_gpytorch(getattr(model, "covar_module", None), inputs.shape[1])
+    _check_forward(model, inputs[:_CHECKED], mean, kernel)
+    return mean, kernel
+
+
+def _check_mode(model: Any, kind: type) -> None:
+    name = type(model).__name__
+    if type(model).__call__ is not kind.__call__:
+        raise ValueError(f"{name} overrides `__call__`, so that its predictions may not be those of {kind.__name__}")
+    if model.training:
+        raise ValueError(f"the {name} is in train mode, in which its predictions are the prior's: call `model.eval()`")
 
 
 def _training_data(model: Any) -> tuple[Float[AnyArray, "n d"], Float[AnyArray, " n"]]:
@@ -82,11 +123,8 @@ def _training_data(model: Any) -> tuple[Float[AnyArray, "n d"], Float[AnyArray, 
 
     name = type(model).__name__
     if not isinstance(model, ExactGP):
-        raise TypeError(f"a {name} is not an ExactGP; GPyTorch's models of approximate inference are not converted")
-    if type(model).__call__ is not ExactGP.__call__:
-        raise ValueError(f"{name} overrides `__call__`, so that its predictions may not be those of an ExactGP")
-    if model.training:
-        raise ValueError(f"the {name} is in train mode, in which its predictions are the prior's: call `model.eval()`")
+        raise TypeError(f"a {name} is not an ExactGP or an ApproximateGP, which are converted")
+    _check_mode(model, ExactGP)
     if model.train_inputs is None or len(model.train_inputs) != 1:
         raise ValueError(f"the {name} must have one tensor of training inputs, got {model.train_inputs!r}")
     points, targets = numbers(model.train_inputs[0]), numbers(model.train_targets)
@@ -98,11 +136,10 @@ def _training_data(model: Any) -> tuple[Float[AnyArray, "n d"], Float[AnyArray, 
     return finite_arrays(points, "train_inputs"), finite_arrays(targets, "train_targets")
 
 
-def _check_forward(model: Any, mean: float, kernel: AbstractKernel) -> None:
+def _check_forward(model: Any, inputs: Any, mean: float, kernel: AbstractKernel) -> None:
     """Check that `forward` of a model returns the law that its `mean_module` and `covar_module` describe."""
     import torch
 
-    inputs = model.train_inputs[0][:_CHECKED]
     tolerance = 1e-6 if inputs.dtype == torch.float64 else 1e-3
     with torch.no_grad():
         law = model.forward(inputs)
@@ -112,10 +149,21 @@ def _check_forward(model: Any, mean: float, kernel: AbstractKernel) -> None:
     if not close or not np.allclose(found, mean, rtol=tolerance, atol=tolerance):
         raise ValueError(
             f"`forward` of {type(model).__name__} does not return the law of its `mean_module` and `covar_module` at "
-            "its training inputs: it changes the inputs, the mean or the kernel in between, which has no exact "
+            "its points: it changes the inputs, the mean or the kernel in between, which has no exact "
             "counterpart in kpp"
         )
 
+
+def _whiten(factor: Any, mean: float, center: Any, root: Any) -> tuple[Any, Any]:
+    """Return the center and root of the whitened values, given those of the values at the inducing points."""
+    return solve_triangular(factor, center - mean, lower=True), solve_triangular(factor, root, lower=True)
+
+
+#: The class of a variational strategy -> the law of the whitened values.
+_STRATEGIES: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "gpytorch.UnwhitenedVariationalStrategy": _whiten,
+    "gpytorch.VariationalStrategy": lambda factor, mean, center, root: (center, root),
+}
 
 _MEANS: dict[str, Callable[[Any], float]] = {
     "gpytorch.ConstantMean": lambda mean: number(mean.constant),

@@ -84,8 +84,44 @@ def test_what_has_no_counterpart_is_refused_by_name(message, build):
 
 @pytest.mark.parametrize(
     ("message", "build"),
-    [("holds no data", lambda: model()), ("not an ExactPosterior", lambda: model(likelihood=Poisson()))],
+    [
+        ("gpjax.ConjugateModel of GPJax holds no data", lambda: model()),
+        ("gpjax.VariationalGaussian of GPJax holds no data", lambda: sparse("VariationalGaussian")),
+        ("NonConjugateModel is not gpjax.ExactPosterior", lambda: model(likelihood=Poisson())),
+    ],
 )
-def test_what_is_not_an_exact_posterior_is_a_type_error(message, build):
+def test_what_is_no_posterior_is_a_type_error(message, build):
     with pytest.raises(TypeError, match=message):
         kpp.as_gp_posterior(build())
+
+
+def sparse(family, *moments, **options):
+    return getattr(gpjax.variational_families, family)(
+        model(KERNELS["tree"], Constant(0.7), **options), X[:5], *moments
+    )
+
+
+ROOT = jnp.linalg.cholesky(0.3 * jnp.eye(5) + 0.02)
+CENTER = jnp.linspace(-0.5, 1.0, 5)[:, None]
+SPARSE = {
+    "collapsed": lambda: sparse("CollapsedVariationalGaussian"),
+    "whitened": lambda: sparse("WhitenedVariationalGaussian", CENTER, ROOT),
+    "values themselves": lambda: sparse("VariationalGaussian", CENTER, 0.1 * ROOT),
+    "counts, jitter": lambda: sparse("WhitenedVariationalGaussian", CENTER, ROOT, likelihood=Poisson(), jitter=1e-3),
+}
+
+
+@pytest.mark.parametrize("build", SPARSE.values(), ids=SPARSE)
+def test_sparse_predictions_and_covariances_agree(build):
+    family = build()
+    law = family.condition(DATA)(X_TEST)
+    covariance = law.covariance() - family.model.prior.jitter * jnp.eye(5)
+    for given in (family.condition(DATA), (family, DATA)):
+        posterior = kpp.as_gp_posterior(given)
+        np.testing.assert_allclose(posterior.mean(X_TEST), law.mean, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(posterior.covariance(X_TEST, X_TEST), covariance, rtol=0, atol=1e-9)
+
+
+def test_a_variance_above_the_prior_is_refused():
+    with pytest.raises(ValueError, match="1.44 times that of the prior"):
+        kpp.as_gp_posterior(sparse("WhitenedVariationalGaussian", CENTER, 1.2 * jnp.eye(5)).condition(DATA))

@@ -163,10 +163,86 @@ def test_a_model_in_train_mode_is_refused():
         kpp.as_gp_posterior(Model().double())
 
 
-def test_a_model_of_approximate_inference_is_a_type_error():
-    strategy = gpytorch.variational.CholeskyVariationalDistribution(3)
-    model = gpytorch.models.ApproximateGP(
-        gpytorch.variational.UnwhitenedVariationalStrategy(torch.nn.Module(), torch.as_tensor(X[:3]), strategy)
-    )
-    with pytest.raises(TypeError, match="approximate inference"):
-        kpp.as_gp_posterior(model)
+def test_other_modules_are_a_type_error():
+    with pytest.raises(TypeError, match="not an ExactGP or an ApproximateGP"):
+        kpp.as_gp_posterior(kernels.RBFKernel())
+
+
+class Sparse(gpytorch.models.ApproximateGP):
+    def __init__(self, strategy="VariationalStrategy", law="CholeskyVariationalDistribution", kernel=None, **options):
+        variational = gpytorch.variational
+        law = getattr(variational, law)(5, **options)
+        strategy = getattr(variational, strategy)(self, torch.as_tensor(X[:5]), law, learn_inducing_locations=True)
+        super().__init__(strategy)
+        self.mean_module = constant(0.7)
+        self.covar_module = scaled(kernels.RBFKernel(ard_num_dims=3), 1.7) if kernel is None else kernel
+
+    forward = Model.forward
+
+
+def trained(model, likelihood, targets, steps=150):
+    """Adam with the steps of GPyTorch's tutorials."""
+    model, likelihood = model.double(), likelihood.double()
+    objective = gpytorch.mlls.VariationalELBO(likelihood, model, len(targets))
+    optimizer = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.05)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (-objective(model(torch.as_tensor(X)), torch.as_tensor(targets))).backward()
+        optimizer.step()
+    return model.eval()
+
+
+SPARSE = {
+    "whitened": lambda: trained(Sparse(), likelihoods.GaussianLikelihood(), Y),
+    "classes": lambda: trained(Sparse(), likelihoods.BernoulliLikelihood(), (Y > 0).astype(float)),
+    "mean field": lambda: trained(Sparse(law="MeanFieldVariationalDistribution"), likelihoods.GaussianLikelihood(), Y),
+    "values themselves": lambda: trained(
+        Sparse("UnwhitenedVariationalStrategy", kernel=scaled(kernels.MaternKernel(2.5), 1.7)),
+        likelihoods.GaussianLikelihood(),
+        Y,
+        300,
+    ),
+}
+
+
+@pytest.mark.parametrize("build", SPARSE.values(), ids=SPARSE)
+def test_sparse_predictions_and_covariances_agree(build):
+    """The whitened strategy adds its jitter to the variances that it returns."""
+    model = build()
+    with torch.no_grad():
+        law = model(torch.as_tensor(X_TEST))
+    whitened = type(model.variational_strategy) is gpytorch.variational.VariationalStrategy
+    covariance = law.covariance_matrix.numpy() - whitened * model.variational_strategy.jitter_val * np.eye(len(X_TEST))
+    posterior = kpp.as_gp_posterior(model)
+    np.testing.assert_allclose(posterior.mean(X_TEST), law.mean, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(posterior.covariance(X_TEST, X_TEST), covariance, rtol=0, atol=1e-8)
+
+
+SPARSE_REFUSED = {
+    "is not initialized": lambda: Sparse(),
+    "1.4[0-9]* times that of the prior": lambda: wide(),
+    "variational strategy gpytorch.CiqVariationalStrategy": lambda: Sparse("CiqVariationalStrategy"),
+    "must be a MultivariateNormal of one output, got a Delta": lambda: initialized(
+        Sparse(law="DeltaVariationalDistribution")
+    ),
+    r"of one output, got a MultivariateNormal of shape \(2, 5\)": lambda: initialized(
+        Sparse(batch_shape=torch.Size([2]))
+    ),
+}
+
+
+def initialized(model):
+    model.double().eval()(torch.as_tensor(X_TEST))
+    return model
+
+
+def wide():
+    model = initialized(Sparse())
+    model.variational_strategy._variational_distribution.chol_variational_covar.data *= 1.2
+    return model.train()  # which forgets what it has computed
+
+
+@pytest.mark.parametrize(("message", "build"), SPARSE_REFUSED.items(), ids=SPARSE_REFUSED)
+def test_sparse_models_without_a_counterpart_are_refused_by_name(message, build):
+    with pytest.raises(ValueError, match=message):
+        kpp.as_gp_posterior(build().double().eval())
