@@ -107,6 +107,7 @@ SPARSE = {
     "collapsed": lambda: sparse("CollapsedVariationalGaussian"),
     "whitened": lambda: sparse("WhitenedVariationalGaussian", CENTER, ROOT),
     "values themselves": lambda: sparse("VariationalGaussian", CENTER, 0.1 * ROOT),
+    "dual": lambda: sparse("DualVariationalGaussian", CENTER, jnp.eye(5) + 0.1),
     "counts, jitter": lambda: sparse("WhitenedVariationalGaussian", CENTER, ROOT, likelihood=Poisson(), jitter=1e-3),
 }
 
