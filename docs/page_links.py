@@ -75,7 +75,13 @@ def add_links(app: Sphinx, page: str, template: str, context: dict[str, Any], do
         nbformat.write(found, path)
 
 
+def name_the_distribution(app: Sphinx, page: str, source: list[str]) -> None:
+    """Write the name under which kpp is installed, the `project` of the settings, into the commands of a page."""
+    source[0] = source[0].replace("pip install 'kpp[", f"pip install '{app.config.project}[")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("html-page-context", add_links)
+    app.connect("source-read", name_the_distribution)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

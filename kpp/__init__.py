@@ -9,8 +9,6 @@ know whether they can compute (`kpp.runtime.forks`).
 
 from __future__ import annotations
 
-import importlib.metadata
-
 import lazy_loader
 
 from kpp.runtime.forks import watch_forks as _watch_forks
@@ -24,5 +22,7 @@ _watch_forks()
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return importlib.metadata.version("kpp")
+        from kpp.foundation.distribution import versions
+
+        return versions()["kpp"]
     return _load(name)

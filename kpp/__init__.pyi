@@ -22,7 +22,6 @@ from . import registry as registry
 from . import testing as testing
 from . import typing as typing
 from .api import explain as explain
-from .calibration import Certificate as Certificate
 from .calibration import certify as certify
 from .conversion import AbstractConverter as AbstractConverter
 from .conversion import as_gp_posterior as as_gp_posterior
@@ -32,6 +31,7 @@ from .explanations import AbstractExplainer as AbstractExplainer
 from .explanations import DrawFunction as DrawFunction
 from .explanations import Explanation as Explanation
 from .explanations import NamedFunction as NamedFunction
+from .foundation.caution import KppWarning as KppWarning
 from .foundation.hookspecs import hookimpl as hookimpl
 from .functionals import GPPosterior as GPPosterior
 from .functions import RKHSFunction as RKHSFunction

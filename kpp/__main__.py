@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kpp import registry
+from kpp.foundation.distribution import DISTRIBUTION
 from kpp.runtime.signals import ends_by_signals
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="kpp", prog_name="kpp")
+@click.version_option(package_name=DISTRIBUTION, prog_name="kpp")
 def main() -> None:
     """Kernel probabilistic programming on NumPyro and JAX."""
 

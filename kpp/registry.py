@@ -30,6 +30,8 @@ import click
 import pluggy
 
 from kpp.foundation import hookspecs
+from kpp.foundation.caution import KppWarning
+from kpp.foundation.distribution import DISTRIBUTION
 from kpp.runtime.signals import end_if_asked, raised_by_signal
 
 #: The kinds of classes that can be registered; the hook of a kind is `register_<kind>`.
@@ -41,7 +43,6 @@ ALL_KINDS = (*KINDS, "commands")
 OWN_COMMANDS = ("check", "plugins")
 
 _DISABLE = "KPP_DISABLE_PLUGINS"
-_OWN_DISTRIBUTION = "kpp"
 _SLOW = 5.0  # seconds of loading a plugin that give a warning
 
 
@@ -49,7 +50,7 @@ class PluginError(ValueError):
     """A name that the registry does not know, or that two plugins offer."""
 
 
-class PluginWarning(UserWarning):
+class PluginWarning(KppWarning):
     """A plugin, or a name that it offers, was left out of the registry, or a plugin takes long to load."""
 
 
@@ -203,7 +204,7 @@ def owner_of(kind: str, cls: type) -> PluginRecord | None:
     """Return the plugin of another distribution that registers a class, or None for kpp's own and unknown classes."""
     names = {name for name, registered in _kind(_check_kind(kind)).accepted.items() if registered is cls}
     for record in plugins():
-        if record.distribution != _OWN_DISTRIBUTION and names & set(record.offers.get(kind, ())):
+        if record.distribution != DISTRIBUTION and names & set(record.offers.get(kind, ())):
             return record
     return None
 
@@ -288,7 +289,7 @@ def _load(entry: importlib.metadata.EntryPoint, owners: list[str], disabled: boo
     if not disabled:
         with _left_out_if_it_fails(plugin):
             own = plugin.record.distribution
-            if len(owners) > 1 and own != _OWN_DISTRIBUTION:  # kpp keeps its own name in any case
+            if len(owners) > 1 and own != DISTRIBUTION:  # kpp keeps its own name in any case
                 others = " and ".join(repr(owner) for owner in owners if owner != own)
                 raise ValueError(
                     f"the entry-point name {entry.name!r} of distribution {own!r} is also used by {others}"
@@ -311,7 +312,7 @@ def _left_out_if_it_fails(plugin: _Plugin) -> Iterator[None]:
         _warn(f"{plugin.record} was left out: {plugin.record.error}")
     end_if_asked()
     took = time.perf_counter() - start
-    if took > _SLOW and plugin.record.distribution != _OWN_DISTRIBUTION:
+    if took > _SLOW and plugin.record.distribution != DISTRIBUTION:
         _warn(f"{plugin.record} took {took:.1f} s to load; {_DISABLE}={plugin.record.name} switches it off")
 
 
@@ -361,7 +362,7 @@ def _assemble(kind: str, plugins: list[_Plugin]) -> _Kind:
     accepted: dict[str, Any] = {}
     refused: dict[str, tuple[PluginRecord, ...]] = {}
     for name, found in sorted(offers.items()):
-        own = [offer for offer in found if offer[0].distribution == _OWN_DISTRIBUTION]
+        own = [offer for offer in found if offer[0].distribution == DISTRIBUTION]
         kept = own or found
         if len(kept) == 1:
             accepted[name] = kept[0][1]

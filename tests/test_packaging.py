@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 import pytest
 
 import kpp
+from kpp.foundation.distribution import DISTRIBUTION, extra
+
+ROOT = Path(__file__).parents[1]
 
 PACKAGES = (
     "kpp",
@@ -157,8 +161,14 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = kpp.kernel
 
 
-def test_the_version_is_that_of_the_distribution():
-    assert kpp.__version__ == importlib.metadata.version("kpp")
+def test_the_name_under_which_kpp_is_installed_stands_in_one_place_of_the_code():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == DISTRIBUTION
+    assert extra("dask") == f"pip install '{DISTRIBUTION}[dask]'"
+    assert kpp.__version__ == importlib.metadata.version(DISTRIBUTION)
+    files = [path for part in ("kpp", "models", "plugins") for path in (ROOT / part).rglob("*.py")]
+    told = ("pip install 'kpp[", 'version("kpp")', 'distribution("kpp")')
+    assert not [path for path in files if any(text in path.read_text(encoding="utf-8") for text in told)]
 
 
 def test_the_compile_cache_is_filled_where_it_is_told(fresh):

@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -96,6 +96,12 @@ def test_a_name_links_to_the_lines_that_define_it(page_links: ModuleType, name: 
     first, last = (int(number) for number in re.fullmatch(r"L(\d+)-L(\d+)", lines).groups())
     source = (DOCS.parent / file).read_text(encoding="utf-8").splitlines()[first - 1 : last]
     assert any(re.match(rf"\s*(def|class) {name.rpartition('.')[2]}\b", line) for line in source)
+
+
+def test_commands_name_the_distribution_that_is_installed(page_links: ModuleType):
+    source = ["Install the extra: `pip install 'kpp[dask]'`."]
+    page_links.name_the_distribution(SimpleNamespace(config=SimpleNamespace(project="kernelpp")), "page", source)
+    assert source == ["Install the extra: `pip install 'kernelpp[dask]'`."]
 
 
 def test_what_has_no_source_has_no_link(page_links: ModuleType):

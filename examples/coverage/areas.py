@@ -79,7 +79,7 @@ def measure_areas(seed: int, kept: bool) -> dict[str, Intervals]:
 
 
 COUNTS = BaggGP(CELLS.kernel(RBF(LENGTHSCALE, variance=VARIANCE)), 1.0, mean=1.0, likelihood="poisson")
-NUTS = kpp.NUTS(num_warmup=200, num_samples=200, num_chains=1, progress=False)
+NUTS = kpp.NUTS(num_warmup=200, num_samples=200, num_chains=1, init="median", progress=False)
 
 
 def measure_counts(seed: int) -> dict[str, Intervals]:

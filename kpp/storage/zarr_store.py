@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from kpp.foundation.distribution import extra
 from kpp.lazy.schedulers import waiting_for_threads
 from kpp.runtime.files import remove_leftovers, replace_folder, temporary_path
 from kpp.storage import netcdf
@@ -36,7 +37,7 @@ def needed() -> Any:
         import dask.array  # noqa: F401
         import zarr
     except ImportError as error:
-        raise ImportError("Zarr stores need dask and zarr, which are an extra: pip install 'kpp[dask]'") from error
+        raise ImportError(f"Zarr stores need dask and zarr, which are an extra: {extra('dask')}") from error
     return zarr
 
 

@@ -24,7 +24,6 @@ from kpp.testing.suite import check_inference as check_inference
 from kpp.testing.suite import check_kernel as check_kernel
 from kpp.testing.suite import check_model as check_model
 from kpp.testing.suite import check_value_function as check_value_function
-from kpp.testing.suite import checks_of as checks_of
 from kpp.testing.suite import parametrize_with_checks as parametrize_with_checks
 
 _guard_exports(globals())

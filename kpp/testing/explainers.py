@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 from typing import Any, get_args
 
 import jax
@@ -14,6 +13,7 @@ from jax.typing import ArrayLike
 
 from kpp.explanations import AbstractExplainer, DrawFunction, Explanation, resolve
 from kpp.explanations.toolkit import Requirement
+from kpp.foundation.distribution import versions
 from kpp.functions import RKHSFunction
 from kpp.testing.compare import assert_close, assert_raises, laws_in, once_per_example, spec_copy, tree_copy
 
@@ -104,8 +104,8 @@ def records_how_it_was_made(explainer: AbstractExplainer, predictor: object, x: 
     """The attributes name the explainer and the version of kpp, and can be saved."""
     attrs = _explanation(explainer, predictor, x).attrs
     assert attrs.get("explainer"), f"the attributes name no explainer: {sorted(attrs)}"
-    versions = attrs.get("versions", {})
-    assert versions.get("kpp") == importlib.metadata.version("kpp"), f"the attributes have the versions {versions}"
+    found = attrs.get("versions", {})
+    assert found.get("kpp") == versions()["kpp"], f"the attributes have the versions {found}"
 
 
 def takes_feature_names_from_a_data_frame(explainer: AbstractExplainer, predictor: object, x: ArrayLike) -> None:

@@ -11,8 +11,9 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
+from kpp.foundation.distribution import extra
+
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius of the ellipsoid
-_INSTALL = "pip install 'kpp[areal]'"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ def read_areas(areas: object, cells: Cells) -> np.ndarray:
         import geopandas
         import shapely
     except ImportError as error:
-        raise ImportError(f"`areas` need GeoPandas: {_INSTALL}") from error
+        raise ImportError(f"`areas` need GeoPandas: {extra('areal')}") from error
     if not isinstance(areas, geopandas.GeoDataFrame):
         raise TypeError(f"`areas` must be a GeoDataFrame, got {type(areas).__name__}")
     if areas.crs is None:
@@ -130,7 +131,7 @@ def _as_dataset(raster: object) -> xr.Dataset:
     try:
         import rioxarray
     except ImportError as error:
-        raise ImportError(f"`raster` needs rioxarray: {_INSTALL}") from error
+        raise ImportError(f"`raster` needs rioxarray: {extra('areal')}") from error
     if isinstance(raster, xr.DataArray):
         crs = raster.rio.crs
         raster = raster.to_dataset(name="value" if raster.name is None else raster.name)

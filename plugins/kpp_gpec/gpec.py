@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from kpp import RKHSFunction, registry
 from kpp.explanations import AbstractExplainer, AbstractPointsExplainer, Explanation, Inputs
+from kpp.foundation.caution import KppWarning
 from kpp.foundation.validation import as_finite_array, at_least, check_rng_key, check_type, count, one_of, positive
 from kpp.games import Interventional
 from kpp.kernels import RBF
@@ -271,7 +272,7 @@ class GPEC(AbstractPointsExplainer):
             return None, 0
         if not sample.found:
             told = f"{sample.status}; the uncertainty knows no boundary, and the kernel is the RBF factor alone"
-            warnings.warn(told, UserWarning, stacklevel=2)
+            warnings.warn(told, KppWarning, stacklevel=2)
             return None, 0
         points = prepared.standardized(np.asarray(sample.points))
         geodesics = geodesic_distances(points, self.num_neighbors)

@@ -18,6 +18,7 @@ from kpp import AbstractExplainer, Explanation
 from kpp.data.tables import is_table, read_points
 from kpp.explanations import AbstractPointsExplainer, EstimatorFunction, Inputs
 from kpp.explanations.toolkit import describe_key
+from kpp.foundation.distribution import extra
 from kpp.foundation.validation import check_rng_key, one_of
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.converters import as_background, required_key
@@ -170,7 +171,7 @@ def _shap() -> Any:
     try:
         import shap
     except ImportError as error:
-        raise ImportError("the explainer 'shap' needs shap, which is an extra: pip install 'kpp[shap]'") from error
+        raise ImportError(f"the explainer 'shap' needs shap, which is an extra: {extra('shap')}") from error
     return shap
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from kpp.testing import cases, check_command, checks_of
+from kpp.testing import cases, check_command
+from kpp.testing.suite import checks_of
 
 CHECKS = {check.__name__: check for check in checks_of(click.Command("any"))}
 

@@ -11,7 +11,8 @@ import pytest
 import kpp
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
-from kpp.testing import check_converter, checks_of
+from kpp.testing import check_converter
+from kpp.testing.suite import checks_of
 
 RNG = np.random.default_rng(0)
 POINTS, X = RNG.normal(size=(6, 2)), RNG.normal(size=(3, 2))

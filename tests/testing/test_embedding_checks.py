@@ -13,7 +13,8 @@ import pytest
 from kpp.embeddings import AbstractEmbedding, AbstractEmpiricalEmbedding
 from kpp.foundation.validation import is_concrete
 from kpp.kernels import RBF
-from kpp.testing import check_embedding, checks_of
+from kpp.testing import check_embedding
+from kpp.testing.suite import checks_of
 
 POINTS = np.random.default_rng(0).normal(size=(5, 2))
 QUERY = np.random.default_rng(1).normal(size=(3, 2))

@@ -13,7 +13,8 @@ import pytest
 from kpp.explanations import AbstractExplainer, Explanation, resolve
 from kpp.functions import RKHSFunction
 from kpp.kernels import RBF
-from kpp.testing import check_explainer, checks_of
+from kpp.testing import check_explainer
+from kpp.testing.suite import checks_of
 
 RNG = np.random.default_rng(0)
 PREDICTOR = RKHSFunction(RBF(1.2), RNG.normal(size=(4, 2)), RNG.normal(size=4), intercept=0.3)

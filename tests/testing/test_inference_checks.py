@@ -15,7 +15,8 @@ import pytest
 
 from kpp.foundation.validation import check_rng_key
 from kpp.inference import AbstractInference, Posterior, inspect_sites, without_latents
-from kpp.testing import check_inference, checks_of
+from kpp.testing import check_inference
+from kpp.testing.suite import checks_of
 
 DATA = {"y": 5.0 + 0.1 * jnp.arange(4.0)}
 CHECKS = {check.__name__: check for check in checks_of(AbstractInference)}

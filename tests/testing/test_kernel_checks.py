@@ -13,7 +13,8 @@ import pytest
 from kpp.foundation.validation import is_concrete
 from kpp.kernels import RBF, AbstractKernel, AbstractProductKernel
 from kpp.kernels.parameters import parameter
-from kpp.testing import check_kernel, checks_of
+from kpp.testing import check_kernel
+from kpp.testing.suite import checks_of
 from kpp.typing import Leaf
 
 X = np.random.default_rng(0).normal(size=(4, 2))

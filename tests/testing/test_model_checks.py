@@ -18,7 +18,8 @@ from kpp.inference import AbstractModel
 from kpp.kernels import RBF
 from kpp.priors import sample as draw_priors
 from kpp.priors import substitute
-from kpp.testing import check_model, checks_of
+from kpp.testing import check_model
+from kpp.testing.suite import checks_of
 from kpp.typing import Leaf
 
 X = np.random.default_rng(0).normal(size=(8, 2))

@@ -12,7 +12,8 @@ from kpp.foundation.validation import is_concrete
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractProductValueFunction, AbstractValueFunction
 from kpp.kernels import RBF
-from kpp.testing import check_value_function, checks_of
+from kpp.testing import check_value_function
+from kpp.testing.suite import checks_of
 
 RNG = np.random.default_rng(0)
 FUNCTION = RKHSFunction(RBF(1.2), RNG.normal(size=(4, 2)), RNG.normal(size=4), intercept=0.3)

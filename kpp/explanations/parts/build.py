@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from kpp.foundation.distribution import versions
 from kpp.typing import Numbers
 
 SAMPLE_DIMS = ("chain", "draw")
@@ -175,8 +175,7 @@ def _complete(attrs: Mapping[str, Any]) -> dict[str, Any]:
         completed = json.loads(json.dumps(dict(attrs)))
     except TypeError as error:
         raise ValueError(f"`attrs` must be values that JSON can hold ({error})") from None
-    packages = ("kpp", "jax", "numpy")
-    return {"versions": {name: importlib.metadata.version(name) for name in packages}, **completed}
+    return {"versions": versions("jax", "numpy"), **completed}
 
 
 def select(dataset: xr.Dataset, indexers: Mapping[str, object]) -> xr.Dataset:

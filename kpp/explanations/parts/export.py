@@ -11,6 +11,7 @@ import xarray as xr
 from kpp.data.tables import Schema
 from kpp.explanations.parts.build import REQUIRED, additivity_error
 from kpp.explanations.parts.uncertainty import drawn_independently, interval, is_uncertain, standard_deviation
+from kpp.foundation.distribution import extra
 from kpp.plots import credible_interval
 from kpp.plots.attributions.importance import importance_order, mean_absolute
 from kpp.plots.intervals import IntervalKind
@@ -62,7 +63,7 @@ def load_shap() -> Any:
     try:
         import shap
     except ImportError as error:
-        raise ImportError("`to_shap` needs shap, which is an extra: pip install 'kpp[shap]'") from error
+        raise ImportError(f"`to_shap` needs shap, which is an extra: {extra('shap')}") from error
     return shap
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from kpp.foundation.distribution import extra
 from kpp.foundation.validation import as_points
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players, as_players
@@ -87,7 +88,7 @@ def _game_class() -> type:
     try:
         import shapiq
     except ImportError as error:
-        raise ImportError("`as_shapiq_game` needs shapiq, which is an extra: pip install 'kpp[peers]'") from error
+        raise ImportError(f"`as_shapiq_game` needs shapiq, which is an extra: {extra('peers')}") from error
 
     class ValueFunctionGame(shapiq.Game):  # type: ignore[misc]
         """The values of coalitions of features for one prediction."""

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from kpp import linalg
+from kpp.foundation.distribution import extra
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned.process import PriorMean, constant_mean, evaluate_mean
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def check_times(kernel: AbstractKernel, x: Float[Array, "n d"]) -> None:
     """Raise an error unless tinygp is there, points are a sorted column, and a kernel is quasiseparable."""
     if importlib.util.find_spec("tinygp") is None:
-        raise ImportError("latent='quasiseparable' needs tinygp, which is an extra: pip install 'kpp[tinygp]'")
+        raise ImportError(f"latent='quasiseparable' needs tinygp, which is an extra: {extra('tinygp')}")
     if x.shape[1] != 1:
         raise ValueError(f"`x` must have one column with latent='quasiseparable', got shape {x.shape}")
     steps = jnp.diff(x[:, 0])

@@ -12,6 +12,7 @@ import numpyro
 from numpyro import handlers
 from numpyro.infer.util import compute_log_probs
 
+from kpp.foundation.distribution import extra
 from kpp.inference.base import Data, NumpyroModel, Posterior, Site, whole_plates
 from kpp.typing import RngKey
 
@@ -77,7 +78,7 @@ def infer_all(
         from numpyro.contrib.funsor import config_enumerate, infer_discrete
     except ImportError as error:
         raise ImportError(
-            f"the discrete latent sites {list(discrete)} need funsor, which is an extra: pip install 'kpp[discrete]'"
+            f"the discrete latent sites {list(discrete)} need funsor, which is an extra: {extra('discrete')}"
         ) from error
     first_axis = -1 - max(len(site.plates) for site in sites.values())
     others = tuple(name for name, site in sites.items() if site.kind != "latent")

@@ -19,6 +19,7 @@ from kpp import registry
 from kpp.data.tables import Schema, as_names
 from kpp.explanations.toolkit import describe_key
 from kpp.foundation.arguments import guard_exports
+from kpp.foundation.caution import KppWarning
 from kpp.foundation.validation import as_targets, count, one_of
 from kpp.functionals import Average, FunctionalLaw, Gradient, Values
 from kpp.functionals.toolkit import PartialDependence
@@ -378,7 +379,7 @@ def _warn_outside(values: np.ndarray, data: np.ndarray, feature: str) -> None:
             f"`grid` has {len(outside)} of {len(values)} values outside of {feature!r} in `x`, from {low:g} to "
             f"{high:g}: at most {closest:.1%} of the rows lie within a standard deviation of such a value, and the "
             "curve there is an extrapolation",
-            UserWarning,
+            KppWarning,
             stacklevel=5,
         )
 

@@ -76,7 +76,7 @@ class GPRegression(AbstractInducing, AbstractGPModel):
     approximate; see `kpp.gp.toolkit.condition_iteratively`.
 
     With ``latent="quasiseparable"`` x is one sorted column, such as time, and results are exact in time of order n, by
-    tinygp (``pip install 'kpp[tinygp]'``). The kernel is made of Matern12, Matern32, Matern52 and kernels of finitely
+    tinygp (the extra ``tinygp``). The kernel is made of Matern12, Matern32, Matern52 and kernels of finitely
     many features, by sums, products and multiples: a season is ``HilbertSpace(Periodic(...), num_basis)``. Times may
     repeat; those of missing observations are left out. `kpp_models.components` divides the function.
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from numpyro import distributions as dist
 
 import kpp
+from kpp.foundation.caution import KppWarning
 from kpp.foundation.validation import count, one_of, refuse_first
 from kpp.foundation.wording import named
 from kpp.typing import RngKey
@@ -275,7 +276,7 @@ class CausalEffect:
             TypeError: If the effect is that of a ready fit, which cannot be fitted again.
 
         Warns:
-            UserWarning: If a placebo is asked for with `kpp.MAP`, under which it says nothing.
+            KppWarning: If a placebo is asked for with `kpp.MAP`, under which it says nothing.
         """
         if self.study is None:
             raise TypeError(
@@ -330,6 +331,7 @@ def curve_dataset(
         warnings.warn(
             f"the effect at the treatments {few} rests on fewer than {_FEW_ROWS} effective rows, and so on the prior; "
             "see `effective_rows` in the dataset",
+            KppWarning,
             stacklevel=4,
         )
     return xr.Dataset(

@@ -13,6 +13,7 @@ import pandas as pd
 
 from kpp.causal import CPDAG, CausalDAG, NotCoveredError
 from kpp.causal.toolkit import UnreachableOutcomeError, as_causal_graph
+from kpp.foundation.caution import KppWarning
 from kpp.foundation.validation import count, one_of
 from kpp.gp import AbstractPointwiseLikelihood, BernoulliLikelihood
 from kpp.inference import MAP, AbstractInference, Fit
@@ -120,7 +121,7 @@ class EffectStudy:
             return dataclasses.replace(self, table=self.table.iloc[rows], options=options)
         if how == "placebo":
             if isinstance(self.inference, MAP):
-                warnings.warn(_NO_PLACEBO, UserWarning, stacklevel=4)
+                warnings.warn(_NO_PLACEBO, KppWarning, stacklevel=4)
             order = np.asarray(jax.random.permutation(rng_key, num_rows))
             columns = self.table[[*self.question.treatments]]  # `to_numpy` would lose the type of a category
             shuffled = columns.iloc[order].set_axis(self.table.index)
@@ -279,7 +280,7 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
         residuals of each draw of f.
 
     Warns:
-        UserWarning: If fewer than 10 effective rows tell about a value of the treatment, or a policy gives treatments
+        KppWarning: If fewer than 10 effective rows tell about a value of the treatment, or a policy gives treatments
             that similar rows do not have to more than a tenth of the rows.
     """
     if num_draws is not None:

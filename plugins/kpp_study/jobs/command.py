@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from kpp.foundation.distribution import extra
 from kpp_study.one_line import in_one_line
 
 _ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
@@ -81,7 +82,7 @@ def _connect(address: str) -> Any:
         from distributed import Client
         from distributed.comm.addressing import resolve_address
     except ImportError as error:
-        raise ImportError("`--scheduler` needs distributed, which is an extra: pip install 'kpp[dask]'") from error
+        raise ImportError(f"`--scheduler` needs distributed, which is an extra: {extra('dask')}") from error
     try:
         return Client(resolve_address(address), timeout=10)  # a Client of an unreadable address would stay the default
     except (OSError, ValueError) as error:
@@ -95,7 +96,7 @@ def _read(path: Path) -> Any:
     try:
         import dask.dataframe as dd
     except ImportError as error:
-        raise ImportError("`kpp explain` needs dask and pyarrow, an extra: pip install 'kpp[dask]'") from error
+        raise ImportError(f"`kpp explain` needs dask and pyarrow, an extra: {extra('dask')}") from error
     try:
         if path.suffix in _PARQUET or path.is_dir():
             return dd.read_parquet(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from kpp.api import Reader, read, without_progress
 from kpp.data.tables import as_table
 from kpp.explanations import AbstractExplainer, Explanation
 from kpp.explanations.toolkit import describe_key, is_fit
+from kpp.foundation.distribution import versions
 from kpp.games import AbstractValueFunction
 from kpp.lazy.assembly import block_arrays, first_block
 from kpp.lazy.block_task import BlockTask, Layout
@@ -139,7 +139,7 @@ def _describe(
         "rows_per_block": str(rows_per_block),
         "rng_key": "None" if rng_key is None else str(describe_key(rng_key)),
         "precision": "float64" if jax.config.jax_enable_x64 else "float32",
-        **{f"version of {name}": importlib.metadata.version(name) for name in ("kpp", "jax", "numpy")},
+        **{f"version of {name}": version for name, version in versions("jax", "numpy").items()},
     }
     return job | {name: _fingerprint(value, name) for name, value in parts.items()}
 

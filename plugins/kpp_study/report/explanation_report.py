@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+import kpp
 from kpp.explanations import Explanation
 from kpp.gp import probability
 from kpp_study.report.drawings.images import figure_style
@@ -47,7 +47,7 @@ def render_explanation(explanation: Explanation, *, title: str | None = None) ->
     page = {
         "title": title or (f"Explanation of {target}" if target else "Explanation of predictions"),
         "created": today(),
-        "version": importlib.metadata.version("kpp"),
+        "version": kpp.__version__,
         "sections": _SECTIONS,
         "strongest": importance(explanation)[0],
         "count": len(explanation),

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from kpp.foundation.distribution import DISTRIBUTION
+
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _OWN = re.compile(r"\b(kpp[-_])?example\b")  # not the method `examples`
 _ENDING = ".template"
@@ -45,7 +47,7 @@ def check_plugin_name(name: str) -> None:
             "`name` must consist of lower-case letters and digits, with single hyphens between words, and begin with a "
             f"letter; got {name!r}" + (f", try {near!r}" if near else "")
         )
-    distribution = importlib.metadata.distribution("kpp")
+    distribution = importlib.metadata.distribution(DISTRIBUTION)
     taken = {entry.name for entry in distribution.entry_points if entry.group == "kpp"}
     if name.replace("-", "_") in taken:
         raise ValueError(f"`name` must not be that of a plugin of kpp ({', '.join(sorted(taken))}), got {name!r}")

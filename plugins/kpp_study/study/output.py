@@ -6,20 +6,19 @@ the same output deletes.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kpp.foundation import distribution
 from kpp.runtime.files import flush, remove_leftovers, replace_folder, temporary_path
 from kpp_study.study.errors import StudyError
 
 #: The files of a finished study.
 FILES = ("posterior.nc", "explanation.nc", "fit.nc", "summary.csv", "report.html")
 _IF_ASKED_FOR = ("certificate.csv", "counterfactual.csv", "effect.csv", "mediation.csv")
-_PACKAGES = ("kpp", "numpyro", "jax", "arviz", "numpy", "xarray")
 
 
 def check_output(output: Path, overwrite: bool) -> None:
@@ -81,4 +80,4 @@ def output_folder(output: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that matter."""
-    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+    return distribution.versions("numpyro", "jax", "arviz", "numpy", "xarray")

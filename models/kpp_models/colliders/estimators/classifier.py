@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from kpp import Fit
+from kpp.foundation.caution import KppWarning
 from kpp_models.colliders.estimators.function import ProjectedEstimator
 from kpp_models.colliders.estimators.projection import fit_baselines
 from kpp_models.colliders.estimators.rows import Rows, check_predictions, fit_predictor, read_labeled, read_new_rows
@@ -139,7 +140,7 @@ class ProjectedClassifier(ClassifierMixin, ProjectedEstimator):
             warnings.warn(
                 f"{share:.0%} of the rows have projected probabilities below 0, which are cut off, so that the "
                 "statements hold less well than before; scale='latent' needs no cut",
-                UserWarning,
+                KppWarning,
                 stacklevel=3,
             )
         return share

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from kpp.causal import CausalDAG, ColliderPartition, Independence
+from kpp.foundation.caution import KppWarning
 
 if TYPE_CHECKING:
     from kpp.embeddings import MeanIndependenceTest
@@ -84,7 +85,7 @@ def check_statements(
             warnings.warn(
                 f"`collider` says {statement}, but the labeled rows speak against it (p = {test.p_value:.2g} of "
                 "kpp.embeddings.mean_independence_test); if it is false, the projection takes away what is true",
-                UserWarning,
+                KppWarning,
                 stacklevel=4,
             )
         found.append(test)

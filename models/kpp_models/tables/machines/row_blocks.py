@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from kpp.foundation.distribution import extra
 from kpp.foundation.validation import refuse_masked
 from kpp.lazy.blocks import Blocks, is_chunked, read_blocks
 from kpp.lazy.schedulers import complete_all
@@ -150,7 +151,7 @@ def _of_parquet(path: Path, target: str, rows_per_block: int) -> RowBlocks:
     try:
         from pyarrow import parquet, types
     except ImportError as error:
-        raise ImportError("Parquet files need pyarrow, which is an extra: pip install 'kpp[parquet]'") from error
+        raise ImportError(f"Parquet files need pyarrow, which is an extra: {extra('parquet')}") from error
     if not path.is_file():
         raise FileNotFoundError(f"`x` must be the path of a Parquet file, got {str(path)!r}")
     file = parquet.ParquetFile(path)

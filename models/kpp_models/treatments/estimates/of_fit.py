@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from kpp.causal import CausalError
 from kpp.explanations import DrawFunction
+from kpp.foundation.caution import KppWarning
 from kpp.foundation.wording import named
 from kpp.inference import Fit
 from kpp.typing import RngKey
@@ -95,6 +96,7 @@ def effect_of_fit(
             warnings.warn(
                 "a policy leaves the data: the share of the rows whose treatment is common among similar rows is "
                 f"{', '.join(shares)}; in the other rows the effect is an extrapolation and rests on the prior",
+                KppWarning,
                 stacklevel=3,
             )
         weights = options.weights(weight_key, (*shape, num_draws), mask)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from kpp.data.tables import is_number
+from kpp.foundation.distribution import extra
 from kpp.runtime.memory import check_expansion
 from kpp_study.study.dialect import DROP, OPENERS, PLAIN, TableFormat, check_dialect
 from kpp_study.study.errors import StudyError, did_you_mean
@@ -43,7 +44,7 @@ def read_table(path: Path, key: str, dialect: TableFormat = PLAIN) -> pd.DataFra
         else:
             raise StudyError(f"{key}: {path.name!r} must end in {', '.join(_CSV + _PARQUET)}")
     except ImportError as error:
-        raise StudyError(f"{key}: reading Parquet needs pyarrow; pip install 'kpp[parquet]'") from error
+        raise StudyError(f"{key}: reading Parquet needs pyarrow; {extra('parquet')}") from error
     except StudyError:
         raise
     except Exception as error:  # the libraries raise errors of many types for a file that is damaged
