@@ -16,7 +16,7 @@ from kpp.foundation.validation import as_points, as_targets, check_same_rows
 from kpp.functions import RKHSFunction
 from kpp.kernels import AbstractKernel
 from kpp.kernels.pairs.oriented import check_pairs, orient
-from kpp.preferences.distinct import distinct_contexts, distinct_items
+from kpp.preferences._reading import distinct_contexts, distinct_items
 from kpp.preferences.item_tables import (
     PreferenceTerm,
     check_contexts,

@@ -1,8 +1,8 @@
 """More of `kpp.preferences`, for authors of models and plugins; names may change in minor versions."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
-from kpp.preferences.distinct import distinct_contexts as distinct_contexts
-from kpp.preferences.distinct import distinct_items as distinct_items
+from kpp.preferences._reading import distinct_contexts as distinct_contexts
+from kpp.preferences._reading import distinct_items as distinct_items
 from kpp.preferences.item_tables import PreferenceTerm as PreferenceTerm
 from kpp.preferences.item_tables import check_contexts as check_contexts
 from kpp.preferences.item_tables import entries_at_pairs as entries_at_pairs
