@@ -1,6 +1,7 @@
 r"""A preference function on few items and many pairs of them, evaluated by matrices over items.
 
-Tables over items save time if there are more matches than items. A weighted sum of sections at m pairs of n items is, for `kpp.kernels.GeneralizedPreferential`,
+Tables over items save time if there are more matches than items. A weighted sum of sections at m pairs of n items is,
+for `kpp.kernels.GeneralizedPreferential`,
 
 .. math:: g(x, x') = \sum_i \alpha_i\, k_E\bigl((x, x'), (x_{a_i}, x_{b_i})\bigr) = k(x, X)\, A\, k(X, x'), \qquad
     A = \sum_i \alpha_i \bigl(e_{a_i} e_{b_i}^\top - e_{b_i} e_{a_i}^\top\bigr)

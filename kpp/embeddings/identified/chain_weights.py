@@ -8,11 +8,11 @@ has the weights
 For the observed law d are the weights of the sample. For the law of a chain they are computed, and may be negative;
 such weights are replaced by 0.
 
-The sums of the estimator of a chain are known before any number is. A conditional law given b weighs the rows of the
-sample, :math:`w_i(b) = \sum_l S_{il} \prod_j k_j(b_j^{(l)}, b_j)`. So each factor of a chain has an index i of its
-rows, which hold the values of its outcome, and an index l of its regression. A condition takes its values from the rows
-of another factor, or is fixed. The law of some variables is the sum over all other indices of a product of vectors and
-matrices, and variables are summed out one by one.
+The sums are planned before any number is known. A conditional law given b weighs the rows of the sample, :math:`w_i(b)
+= \sum_l S_{il} \prod_j k_j(b_j^{(l)}, b_j)`. So each factor of a chain has an index i of its rows, which hold the
+values of its outcome, and an index l of its regression. A condition takes its values from the rows of another factor,
+or is fixed. The law of some variables is the sum over all other indices of a product of vectors and matrices, and
+variables are summed out one by one.
 """
 
 from __future__ import annotations
