@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -88,8 +89,8 @@ def importance(
         raise ValueError("`x` must be in memory, got chunks; take a sample of the rows")
     fit = fit_of(getattr(predictor, "best_estimator_", predictor))
     known = predictor if fit is None else fit
-    options = {"value_function": value_function, "y": y, "loss": loss, **options}
-    explanation = explain(known, x, explainer=LossReduction, rng_key=rng_key, **options)
+    asked: dict[str, Any] = {"value_function": value_function, "y": y, "loss": loss, **options}
+    explanation = explain(known, x, explainer=LossReduction, rng_key=rng_key, **asked)
     return _scores(explanation, jax.random.key(0) if rng_key is None else rng_key)
 
 
