@@ -57,7 +57,7 @@ from .tables.machines.grid_search import Selection as Selection
 from .tables.machines.landmark_machines import LandmarkFit as LandmarkFit
 from .tables.machines.landmark_machines import LandmarkLogistic as LandmarkLogistic
 from .tables.machines.landmark_machines import LandmarkRidge as LandmarkRidge
-from .tables.machines.logistic import KernelLogistic as KernelLogistic
+from .tables.machines.ridge import KernelLogistic as KernelLogistic
 from .tables.machines.ridge import KernelRidge as KernelRidge
 from .tables.multi_latent import MultiLatentGP as MultiLatentGP
 from .tables.numpyro_functions import generalized_gp as generalized_gp
