@@ -71,7 +71,6 @@ from .tables.regression import GPRegression as GPRegression
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
 from .tables.shapley_regularization import ShapleyRegularized as ShapleyRegularized
 from .treatments.averaging.targeting import rank_weighted_effect as rank_weighted_effect
-from .treatments.by_graph import EffectsByGraph as EffectsByGraph
 from .treatments.effect import CausalEffect as CausalEffect
 from .treatments.estimates.proximal import proximal_regression as proximal_regression
 from .treatments.instruments import InstrumentalMean as InstrumentalMean
@@ -81,5 +80,6 @@ from .treatments.instruments import instrumental_regression as instrumental_regr
 from .treatments.mediation.effects import MediationEffects as MediationEffects
 from .treatments.mediation.effects import mediation as mediation
 from .treatments.overlap import effective_rows as effective_rows
+from .treatments.study import EffectsByGraph as EffectsByGraph
 from .treatments.study import causal_effect as causal_effect
 from .treatments.treatment import covariate_balance as covariate_balance
