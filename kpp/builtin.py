@@ -5,6 +5,8 @@ Hooks import what they return, so that a look-up waits for its own kind only, an
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import kpp
 
 
@@ -13,38 +15,11 @@ def register_kernels() -> dict[str, type]:
     """Register the kernels."""
     from kpp import features, kernels
 
-    classes = (
-        kernels.BagMean,
-        kernels.Categorical,
-        kernels.Constant,
-        kernels.Contextual,
-        kernels.GeneralizedPreferential,
-        kernels.Linear,
-        kernels.Matern,
-        kernels.Matern12,
-        kernels.Matern32,
-        kernels.Matern52,
-        kernels.NuclearDominant,
-        kernels.PairProduct,
-        kernels.Periodic,
-        kernels.Polynomial,
-        kernels.Preferential,
-        kernels.Product,
-        kernels.ProductKernel,
-        kernels.Projected,
-        kernels.RBF,
-        kernels.RationalQuadratic,
-        kernels.Scaled,
-        kernels.Selected,
-        kernels.SkewSymmetrized,
-        kernels.Sum,
-        features.GeneralizedPreferentialFeatures,
-        features.Nystrom,
-        features.PreferentialFeatures,
-        features.HilbertSpace,
-        features.RandomFourier,
-    )
-    return {cls.__name__: cls for cls in classes}
+    names = "BagMean Categorical Constant Contextual GeneralizedPreferential Linear Matern Matern12 Matern32 Matern52"
+    names += " NuclearDominant PairProduct Periodic Polynomial Preferential Product ProductKernel Projected RBF"
+    names += " RationalQuadratic Scaled Selected SkewSymmetrized Sum"
+    finite = "GeneralizedPreferentialFeatures Nystrom PreferentialFeatures HilbertSpace RandomFourier"
+    return _by_name(kernels, names) | _by_name(features, finite)
 
 
 @kpp.hookimpl
@@ -52,17 +27,10 @@ def register_embeddings() -> dict[str, type]:
     """Register the embeddings."""
     from kpp import embeddings
 
-    classes = (
-        embeddings.BayesianConditionalMeanEmbedding,
-        embeddings.ConditionalMeanEmbedding,
-        embeddings.DeconditionalMeanEmbedding,
-        embeddings.InterventionalMeanEmbedding,
-        embeddings.KernelBayesRule,
-        embeddings.MeanEmbedding,
-        embeddings.ReplicatedConditionalMeanEmbedding,
-        embeddings.ShrinkageConditionalMeanEmbedding,
-    )
-    return {cls.__name__: cls for cls in classes}
+    names = "BayesianConditionalMeanEmbedding ConditionalMeanEmbedding DeconditionalMeanEmbedding"
+    names += " InterventionalMeanEmbedding KernelBayesRule MeanEmbedding ReplicatedConditionalMeanEmbedding"
+    names += " ShrinkageConditionalMeanEmbedding"
+    return _by_name(embeddings, names)
 
 
 @kpp.hookimpl
@@ -87,12 +55,8 @@ def register_inferences() -> dict[str, type]:
     """Register the inferences."""
     from kpp import inference
 
-    classes = (
-        inference.Laplace,
-        inference.MAP,
-        inference.MCMC,
-        inference.NUTS,
-        inference.NaturalGradient,
-        inference.SVI,
-    )
-    return {cls.__name__: cls for cls in classes}
+    return _by_name(inference, "Laplace MAP MCMC NUTS NaturalGradient SVI")
+
+
+def _by_name(package: ModuleType, names: str) -> dict[str, type]:
+    return {name: getattr(package, name) for name in names.split()}

@@ -1,12 +1,13 @@
 """Cooperative games whose players are features: coalitions, their values, and exact Shapley values."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
-from kpp.games.covariance.coalition_values import CoalitionValues as CoalitionValues
+from kpp.games.covariance.by_enumeration import CoalitionValues as CoalitionValues
 from kpp.games.covariance.functionals import ShapleyValues as ShapleyValues
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
 from kpp.games.estimators.asymmetric import asymmetric_shapley_values as asymmetric_shapley_values
 from kpp.games.estimators.effects import ShapleyEffects as ShapleyEffects
 from kpp.games.estimators.effects import direct_and_indirect_effects as direct_and_indirect_effects
+from kpp.games.estimators.game import ShapleyEstimate as ShapleyEstimate
 from kpp.games.estimators.interactions import interaction_values as interaction_values
 from kpp.games.estimators.interactions import interactions_from_table as interactions_from_table
 from kpp.games.estimators.methods import interventional_shapley as interventional_shapley
@@ -14,7 +15,6 @@ from kpp.games.estimators.methods import shapley_values as shapley_values
 from kpp.games.estimators.quadratures.nodes import gauss_legendre as gauss_legendre
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table as shapley_values_from_table
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights as shapley_weights
-from kpp.games.estimators.sampled.estimate import ShapleyEstimate as ShapleyEstimate
 from kpp.games.estimators.sampled.estimates import estimate_shapley as estimate_shapley
 from kpp.games.estimators.sampled.least_squares import shapley_values_from_pairs as shapley_values_from_pairs
 from kpp.games.estimators.sampled.permutations import (

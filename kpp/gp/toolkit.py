@@ -33,12 +33,12 @@ from kpp.gp.integrals.links import LINKS as LINKS
 from kpp.gp.integrals.links import Derivatives as Derivatives
 from kpp.gp.integrals.links import derivatives as derivatives
 from kpp.gp.integrals.links import expected_log_probability as expected_log_probability
-from kpp.gp.iterative.kernel_products import kernel_product as kernel_product
 from kpp.gp.iterative.process import IterativeGP as IterativeGP
 from kpp.gp.iterative.process import IterativeMarginal as IterativeMarginal
 from kpp.gp.iterative.process import condition_iteratively as condition_iteratively
 from kpp.gp.iterative.system import IterativeSystem as IterativeSystem
 from kpp.gp.iterative.system import iterative_log_density as iterative_log_density
+from kpp.gp.iterative.system import kernel_product as kernel_product
 from kpp.gp.laplace.annealing import anneal_from_laplace as anneal_from_laplace
 from kpp.gp.laplace.by_features import FeatureCovariance as FeatureCovariance
 from kpp.gp.laplace.by_values import laplace_posterior as laplace_posterior

@@ -34,16 +34,7 @@ WithVariance = TypeVar("WithVariance", bound=_HasVariance)
 Operator = TypeVar("Operator", bound="Callable[..., AbstractKernel]")
 
 # Methods that need values of all parameters: those whose arguments are points, and the others.
-_ON_POINTS = (
-    "__call__",
-    "diagonal",
-    "evaluate",
-    "evaluate_factors",
-    "factors",
-    "feature_map",
-    "finite_features",
-    "gram",
-)
+_ON_POINTS = "__call__ diagonal evaluate evaluate_factors factors feature_map finite_features gram".split()
 _OPERATORS: dict[str, Callable[..., AbstractKernel]] = {}  # see `implements`
 # Matrices of more entries must fit into the memory that is available; asking the system takes some time.
 _MAX_UNCHECKED = 2**26

@@ -1,4 +1,4 @@
-"""Reading of matches: columns of tables, labels, counts, and the canonical order of rows."""
+"""Reading of matches: columns of tables, labels, counts, the canonical order of rows, and different items."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
 from kpp.data.tables import Schema, as_table, check_columns, columns_of_names, is_table, read_points, refuse_missing
 from kpp.foundation.validation import as_points, as_targets, check_same_rows, refuse_masked
+from kpp.typing import Numbers
 
 _LOGGER = logging.getLogger("kpp")
 _SHOWN = 5  # examples in a message
@@ -291,3 +293,36 @@ def constant_contexts(
             f"{schema.feature_names[column]!r} of {what} {group[row]!r}, row {row}"
         )
     return contexts, contexts_described_by(schema)
+
+
+def distinct_items(points: Numbers) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "m 2"]]:
+    """Return the different items in pairs. Not traceable by JAX.
+
+    Args:
+        points: m pairs, (m, 2, d).
+
+    Returns:
+        The n different items in lexicographic order, (n, d), and their numbers in each pair, (m, 2).
+
+    Raises:
+        ValueError: If `points` does not have this shape.
+    """
+    array = np.asarray(points)
+    if array.ndim != 3 or array.shape[1] != 2:
+        raise ValueError(f"`points` must hold pairs of items, an array (m, 2, d), got shape {array.shape}")
+    items, numbers = np.unique(array.reshape(-1, array.shape[2]), axis=0, return_inverse=True)
+    return items, numbers.reshape(-1, 2)
+
+
+def distinct_contexts(contexts: Numbers) -> tuple[Float[np.ndarray, "c f"], Int[np.ndarray, " m"]]:
+    """Return the different contexts of matches. Not traceable by JAX.
+
+    Args:
+        contexts: The context of each of m pairs, (m, f).
+
+    Returns:
+        The c different contexts in lexicographic order, (c, f), and the number of the context of each pair, (m,).
+    """
+    array = np.asarray(as_points(contexts, "contexts")) + 0.0  # turns -0. into 0.
+    distinct, numbers = np.unique(array, axis=0, return_inverse=True)
+    return distinct, numbers.reshape(-1)

@@ -21,8 +21,7 @@ from jaxtyping import Array, Float, Int
 from kpp.data.tables import read_points
 from kpp.foundation.validation import check_array, check_same_rows, refuse_masked
 from kpp.preferences import _reading
-from kpp.preferences._reading import AbstractDescribedItems
-from kpp.preferences.distinct import distinct_contexts
+from kpp.preferences._reading import AbstractDescribedItems, distinct_contexts
 from kpp.preferences.matches import Matches
 from kpp.storage.serialization import data_class
 from kpp.typing import RngKey

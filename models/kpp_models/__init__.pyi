@@ -58,7 +58,7 @@ from .tables.machines.grid_search import Selection as Selection
 from .tables.machines.landmark_machines import LandmarkFit as LandmarkFit
 from .tables.machines.landmark_machines import LandmarkLogistic as LandmarkLogistic
 from .tables.machines.landmark_machines import LandmarkRidge as LandmarkRidge
-from .tables.machines.logistic import KernelLogistic as KernelLogistic
+from .tables.machines.ridge import KernelLogistic as KernelLogistic
 from .tables.machines.ridge import KernelRidge as KernelRidge
 from .tables.multi_latent import MultiLatentGP as MultiLatentGP
 from .tables.numpyro_functions import generalized_gp as generalized_gp
@@ -72,7 +72,6 @@ from .tables.regression import GPRegression as GPRegression
 from .tables.shapley_regularization import RestrictedShapleyRegularized as RestrictedShapleyRegularized
 from .tables.shapley_regularization import ShapleyRegularized as ShapleyRegularized
 from .treatments.averaging.targeting import rank_weighted_effect as rank_weighted_effect
-from .treatments.by_graph import EffectsByGraph as EffectsByGraph
 from .treatments.effect import CausalEffect as CausalEffect
 from .treatments.estimates.proximal import proximal_regression as proximal_regression
 from .treatments.instruments import InstrumentalMean as InstrumentalMean
@@ -82,5 +81,6 @@ from .treatments.instruments import instrumental_regression as instrumental_regr
 from .treatments.mediation.effects import MediationEffects as MediationEffects
 from .treatments.mediation.effects import mediation as mediation
 from .treatments.overlap import effective_rows as effective_rows
+from .treatments.study import EffectsByGraph as EffectsByGraph
 from .treatments.study import causal_effect as causal_effect
 from .treatments.treatment import covariate_balance as covariate_balance

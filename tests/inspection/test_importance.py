@@ -13,8 +13,7 @@ from scipy.special import expit
 
 import kpp
 from kpp.games import GaussianConditional, Observational
-from kpp.inspection.reductions.drawn_functions import draw_functions
-from kpp.inspection.reductions.reduction import LossReduction
+from kpp.inspection.reductions.reduction import LossReduction, draw_functions
 from kpp.kernels import RBF
 from kpp_models import GPClassification, GPRegression
 from oracles.importance import loss_reductions

@@ -9,7 +9,7 @@ import pytest
 
 import kpp
 from kpp.games import GaussianConditional
-from kpp.inspection.variances import product_variances, sampled_variances
+from kpp.inspection.variances import function_indices, product_variances
 from kpp.kernels import RBF, Categorical, Linear, Matern32, ProductKernel
 from oracles.variance_games import all_combinations, conditional_mean, indices_of_game
 
@@ -115,7 +115,7 @@ def test_the_g_function_by_sampling_within_standard_errors():
 def test_sampling_agrees_with_the_grid(monkeypatch):
     rows = RNG.normal(size=(6, 3))
     exact = arrays(kpp.sensitivity(ishigami, rows, groups=GROUPS["pair"]))
-    monkeypatch.setattr(sampled_variances, "_MAX_GRID", 0)
+    monkeypatch.setattr(function_indices, "_MAX_GRID", 0)
     scores = kpp.sensitivity(ishigami, rows, groups=GROUPS["pair"], num_rows=20_000)
     assert scores.dataset.attrs["method"] == "20000 pairs of rows"
     errors = np.array([scores[name].attrs["standard_error"] for name in MEASURES])

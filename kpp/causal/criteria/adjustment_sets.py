@@ -114,13 +114,12 @@ def adjustment_sets(
     required = required_nodes(graph, include, offered_nodes(graph, within), treatments | outcomes)
     allowed = allowed_nodes(graph, treatments, outcomes, within)
     backdoor = proper_backdoor_graph(graph, treatment=treatments, outcome=outcomes)
+
+    def exists(least: NodeSet, most: NodeSet) -> bool:
+        return some_separator(backdoor, treatments, outcomes, least, most) is not None
+
     # Algorithm ListSep (van der Zander, Liskiewicz and Textor, 2019, section 3): a branch with a set in it is followed.
-    return sets_between(
-        backdoor,
-        required,
-        allowed,
-        lambda least, most: some_separator(backdoor, treatments, outcomes, least, most) is not None,
-    )
+    return sets_between(backdoor, required, allowed, exists)
 
 
 def minimal_adjustment_sets(

@@ -14,8 +14,14 @@ import xarray as xr
 from jaxtyping import Array, Float, Int
 
 from kpp.data.tables import as_names
-from kpp.embeddings.identified.chain_weights import ChainSample, Regression, chain_weights
-from kpp.embeddings.identified.chain_wiring import ScatteredError, chain_rank, regressed_laws
+from kpp.embeddings.identified.chain_weights import (
+    ChainSample,
+    Regression,
+    ScatteredError,
+    chain_rank,
+    chain_weights,
+    regressed_laws,
+)
 from kpp.embeddings.identified.from_graph import kernel_or_default, read_columns, read_frame
 from kpp.embeddings.means.conditional import ConditionalMeanEmbedding, select_regularization
 from kpp.embeddings.means.embedding import AbstractEmpiricalEmbedding

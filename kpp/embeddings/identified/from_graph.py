@@ -36,18 +36,16 @@ def read_samples(
     frame: pd.DataFrame,
     treatment: str | Sequence[str],
     outcome: str | Sequence[str],
-    *,
-    kernel: AbstractKernel | None,
-    treatment_kernel: AbstractKernel | None,
-    adjusting_kernel: AbstractKernel | None,
+    kernels: Sequence[AbstractKernel | None],
     adjusting_regularization: Leaf,
 ) -> InterventionSamples:
     """Find an adjustment whose variables are columns of a data frame, and read the needed columns.
 
-    Each kernel that is None is replaced by an RBF with the lengthscales of the median heuristic times the square root
-    of the number of columns. The regularization is that of the mediators' embedding, which only the front-door
-    adjustment uses. Raises CausalError if a node is unknown, or no adjustment with these columns identifies the effect,
-    and ValueError if `frame` is not a data frame, or the columns are missing or do not hold finite numbers.
+    The kernels are those of the outcome, the treatment and the adjustment. Each that is None is replaced by an RBF with
+    the lengthscales of the median heuristic times the square root of the number of columns. The regularization is that
+    of the mediators' embedding, which only the front-door adjustment uses. Raises CausalError if a node is unknown, or
+    no adjustment with these columns identifies the effect, and ValueError if `frame` is not a data frame, or the
+    columns are missing or do not hold finite numbers.
     """
     names = {"treatment": as_names(treatment), "outcome": as_names(outcome)}
     frame, columns = read_frame(frame, names)
@@ -56,11 +54,11 @@ def read_samples(
     adjusting: AbstractAdjustment = NoAdjustment()
     if adjustment.variables:
         values = read_columns(frame, adjustment.variables)
-        chosen = kernel_or_default(adjusting_kernel, values)
+        chosen = kernel_or_default(kernels[2], values)
         is_backdoor = adjustment.kind == "backdoor"
         adjusting = BackDoor(chosen, values) if is_backdoor else FrontDoor(chosen, values, adjusting_regularization)
-    kernels = kernel_or_default(kernel, outcomes), kernel_or_default(treatment_kernel, treatments)
-    return InterventionSamples(*kernels, treatments, outcomes, adjusting)
+    own = kernel_or_default(kernels[0], outcomes), kernel_or_default(kernels[1], treatments)
+    return InterventionSamples(*own, treatments, outcomes, adjusting)
 
 
 def read_frame(frame: Any, names: Mapping[str, Sequence[str]]) -> tuple[Any, list[str]]:

@@ -117,17 +117,9 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
         """
         from kpp.causal import find_adjustment  # loads networkx, which only this method needs
 
-        samples = read_samples(
-            find_adjustment,
-            graph,
-            frame,
-            treatment,
-            outcome,
-            kernel=kernel,
-            treatment_kernel=treatment_kernel,
-            adjusting_kernel=adjusting_kernel,
-            adjusting_regularization=regularization if adjusting_regularization is None else adjusting_regularization,
-        )
+        kernels = kernel, treatment_kernel, adjusting_kernel
+        adjusting = regularization if adjusting_regularization is None else adjusting_regularization
+        samples = read_samples(find_adjustment, graph, frame, treatment, outcome, kernels, adjusting)
         return cls(**samples._asdict(), regularization=regularization)
 
     @property
@@ -142,15 +134,8 @@ class InterventionalMeanEmbedding(AbstractRegressionEmbedding):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[InterventionalMeanEmbedding, Any]]:
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
         adjustment = BackDoor(RBF(1.5), jnp.sin(3 * points))
-        embedding = cls(
-            kernel=RBF(0.8),
-            treatment_kernel=RBF(1.2),
-            treatment=treatment,
-            points=points,
-            regularization=0.01,
-            adjustment=adjustment,
-        )
-        yield embedding, treatment[:3] - 0.2
+        sample: Any = {"treatment": treatment, "points": points, "adjustment": adjustment}
+        yield cls(kernel=RBF(0.8), treatment_kernel=RBF(1.2), regularization=0.01, **sample), treatment[:3] - 0.2
 
 
 class _Adjusted(AbstractRegressors):

@@ -144,27 +144,12 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
         """
         from kpp.causal import find_adjustment  # loads networkx, which only this method needs
 
-        samples = read_samples(
-            find_adjustment,
-            graph,
-            frame,
-            treatment,
-            outcome,
-            kernel=base_kernel,
-            treatment_kernel=treatment_kernel,
-            adjusting_kernel=adjusting_kernel,
-            adjusting_regularization=adjusting_regularization,
-        )
-        return cls(
-            base_kernel=samples.kernel,
-            width=width,
-            treatment_kernel=samples.treatment_kernel,
-            treatment=samples.treatment,
-            points=samples.points,
-            noise_variance=noise_variance,
-            adjustment=samples.adjustment,
-            amplitude=amplitude,
-        )
+        kernels = base_kernel, treatment_kernel, adjusting_kernel
+        found = read_samples(
+            find_adjustment, graph, frame, treatment, outcome, kernels, adjusting_regularization
+        )._asdict()
+        found["base_kernel"] = found.pop("kernel")
+        return cls(**found, width=width, noise_variance=noise_variance, amplitude=amplitude)
 
     @property  # type: ignore[misc]  # Equinox lets a property stand for an AbstractVar
     def kernel(self) -> NuclearDominant:  # type: ignore[override]
@@ -346,16 +331,9 @@ class BayesianConditionalMeanEmbedding(AbstractEmbedding):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[BayesianConditionalMeanEmbedding, Any]]:
         treatment, points = jax.random.normal(rng_key, (6, 1)), jax.random.normal(rng_key, (6, 2)) + 0.3
         adjustment = FrontDoor(RBF(1.5), jnp.sin(3 * points), 0.01)
-        embedding = cls(
-            base_kernel=RBF(0.8),
-            width=2.0,
-            treatment_kernel=RBF(1.2),
-            treatment=treatment,
-            points=points,
-            noise_variance=0.1,
-            adjustment=adjustment,
-        )
-        yield embedding, treatment[:3] - 0.2
+        sample: Any = {"treatment": treatment, "points": points, "adjustment": adjustment}
+        kernels: Any = {"base_kernel": RBF(0.8), "width": 2.0, "treatment_kernel": RBF(1.2)}
+        yield cls(**kernels, **sample, noise_variance=0.1), treatment[:3] - 0.2
 
 
 class _System(NamedTuple):

@@ -59,33 +59,15 @@ def independence_test(
     frame = as_frame(frame, "frame")
     if not independence.of:
         raise ValueError(f"`independence` must say what the outcome is independent of, got {independence}")
+    options: Any = {"given_kernel": given_kernel, "num_permutations": num_permutations, "max_rows": max_rows}
     if tested == "distribution":
         if regularization is not None:
             raise ValueError("`regularization` goes with `tested='mean'`; the test of the distribution chooses its own")
         x, y, given = (_table(frame, names) for names in (independence.of, (independence.outcome,), independence.given))
-        return conditional_independence_test(
-            rng_key,
-            x,
-            y,
-            given,
-            x_kernel=kernel,
-            given_kernel=given_kernel,
-            num_permutations=num_permutations,
-            max_rows=max_rows,
-        )
+        return conditional_independence_test(rng_key, x, y, given, x_kernel=kernel, **options)
     y, x = _columns(frame, (independence.outcome,)), _columns(frame, independence.of)
     given = _columns(frame, independence.given) if independence.given else None
-    return mean_independence_test(
-        rng_key,
-        y,
-        x,
-        given,
-        kernel=kernel,
-        given_kernel=given_kernel,
-        regularization=regularization,
-        num_permutations=num_permutations,
-        max_rows=max_rows,
-    )
+    return mean_independence_test(rng_key, y, x, given, kernel=kernel, regularization=regularization, **options)
 
 
 def _table(frame: pd.DataFrame, names: tuple[str | int, ...]) -> pd.DataFrame | None:

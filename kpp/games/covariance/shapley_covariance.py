@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -34,7 +34,6 @@ from kpp.games.covariance.by_enumeration import (
     solution_of_effects,
     solution_of_values,
 )
-from kpp.games.covariance.by_features import ExactValues, feature_covariance, feature_root
 from kpp.games.covariance.by_quadrature import interventional_covariance
 from kpp.games.estimators.asymmetric import asymmetric_weights, solve_in_order
 from kpp.games.estimators.effects import check_effects, direct_and_indirect_effects
@@ -47,10 +46,12 @@ from kpp.games.values.interventional import Interventional
 from kpp.games.values.product_games import is_product_game
 from kpp.kernels import AbstractKernel
 from kpp.kernels.toolkit import has_product_terms
+from kpp.linalg.toolkit import symmetric_root
 from kpp.runtime.batching import map_blocks, rows_that_fit
 from kpp.runtime.threads import num_cores
 from kpp.typing import AnyArray
 
+ExactValues = Callable[[RKHSFunction, Float[Array, "p d"]], Float[Array, "p g r"]]
 # Above this many players the 4^g pairs of coalitions are not enumerated.
 _MAX_PLAYERS = 12
 # Blocks of pairs of points for each thread: the first block of all is computed alone, so there should be several.
@@ -382,3 +383,54 @@ def _sections(
     value_function: AbstractImputation, mean: RKHSFunction, x: Float[Array, "p d"], solution: Solution
 ) -> Float[Array, "*draws p g n"]:
     return mean.map_draws(lambda draw: enumeration_sections(value_function, draw, x, solution))
+
+
+def feature_covariance(
+    exact_values: ExactValues, process: GPPosterior, x: Float[Array, "p d"], x_other: Float[Array, "q d"] | None
+) -> Float[Array, "..."]:
+    r"""Compute the covariances of Shapley values under a posterior whose kernel is `kpp.features.Nystrom`.
+
+    Under this kernel a function is a combination of finitely many features, :math:`f = \mu + w^\top \varphi` with
+    independent standard normal weights before the data, each feature a function of the RKHS of the base kernel. With
+    the Shapley values :math:`\Phi_x` of the features,
+
+    .. math:: \mathrm{Cov}(\phi(x), \phi(x')) = \Phi_x \Phi_{x'}^\top - \Phi_x B B^\top \Phi_{x'}^\top, \qquad
+        B = \varphi(X)^\top R,
+
+    for any number of rows that the model was fitted to, and for any game that can explain the base kernel.
+    `exact_values` computes the Shapley values of the features, outputs of one function, at points. The result has shape
+    (\*draws, p, g, g) for points x (p, d), and (\*draws, p, q, g, g) across them and other points (q, d).
+    """
+
+    def of_draw(draw: GPPosterior) -> Array:
+        features, root = _nystrom_features(draw)
+        first = exact_values(features, x)
+        second = first if x_other is None else exact_values(features, x_other)
+        pattern = "pgr,phr->pgh" if x_other is None else "pgr,qhr->pqgh"
+        prior = jnp.einsum(pattern, first, second, precision="highest")
+        return prior - jnp.einsum(pattern, first @ root, second @ root, precision="highest")
+
+    return process.map_draws(of_draw)
+
+
+def feature_root(exact_values: ExactValues, process: GPPosterior, x: Float[Array, "p d"]) -> Float[np.ndarray, "p g r"]:
+    r"""Compute :math:`\Phi (I - BB^\top)^{1/2}` for points x (p, d) under one such posterior.
+
+    The covariance of the values of two points is the product of their roots, (g, r) each.
+    """
+    features, root = _compiled_features(process)
+    if np.isnan(root).any():
+        _nystrom_features(process)  # raises: the kernel matrix of the landmarks has no factorization
+    weights = np.eye(root.shape[0]) - np.asarray(jnp.matmul(root, root.T, precision="highest"))
+    return np.asarray(exact_values(features, x)) @ symmetric_root(weights)
+
+
+def _nystrom_features(process: GPPosterior) -> tuple[RKHSFunction, Float[Array, "r k"]]:
+    """Return the features as the outputs of one function, and B."""
+    kernel = process.mean.kernel
+    assert isinstance(kernel, Nystrom)  # the caller has checked this
+    features = kernel.function(jnp.eye(kernel.landmarks.shape[0]))
+    return features, jnp.matmul(kernel.feature_map(process.mean.points).T, process.root, precision="highest")
+
+
+_compiled_features = eqx.filter_jit(_nystrom_features)

@@ -1,4 +1,4 @@
-"""A game to be solved: a value function with a function, points, and the players that are not null players."""
+"""A game to be solved, a value function with a function, points and players, and its solution."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import Players
+from kpp.typing import AnyArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,3 +67,35 @@ def _insert_zeros(values: Array, varying: tuple[bool, ...], axes: tuple[int, ...
         shape = (*values.shape[:axis], len(varying), *values.shape[axis + 1 :])
         values = jnp.zeros(shape, dtype=values.dtype).at[(*[slice(None)] * axis, kept)].set(values)
     return values
+
+
+class ShapleyEstimate(eqx.Module):
+    """Shapley values, and how they were computed.
+
+    Args:
+        values: The values, (p, g), led by draws, with the outputs last.
+        standard_errors: A standard error for each value, of their shape; None if nothing was sampled,
+            and 0 if a tolerance was missed by sampling, so that all coalitions were valued.
+        method: "quadrature", "enumeration", "least-squares", "permutation", "active" or
+            "asymmetric".
+        exact: Whether nothing was sampled: neither coalitions nor the rows behind their values.
+        num_coalitions: How many different coalitions were valued, the empty and the full one among them; None for
+            quadrature.
+        num_nodes: The number of nodes of the quadrature, else None.
+        tolerance: The requested bound of the standard errors, in the unit of the values; None if none was requested.
+    """
+
+    values: Float[AnyArray, "..."]
+    standard_errors: Float[AnyArray, "..."] | None
+    method: str = eqx.field(static=True)
+    exact: bool = eqx.field(static=True)
+    num_coalitions: int | None = eqx.field(static=True)
+    num_nodes: int | None = eqx.field(static=True)
+    tolerance: float | None = eqx.field(static=True, default=None)
+
+    @property
+    def tolerance_reached(self) -> bool | None:
+        """Whether the largest standard error is at most the tolerance; None if none was requested."""
+        if self.tolerance is None:
+            return None
+        return self.standard_errors is None or float(np.max(self.standard_errors)) <= self.tolerance

@@ -18,8 +18,7 @@ from kpp.foundation.validation import is_concrete
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp.conditioned.process import PriorMean, constant_mean, evaluate_mean
-from kpp.gp.iterative.kernel_products import kernel_product
-from kpp.gp.iterative.system import IterativeSettings, IterativeSystem, iterative_log_density
+from kpp.gp.iterative.system import IterativeSettings, IterativeSystem, iterative_log_density, kernel_product
 from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
 from kpp.inference.base import ConvergenceError

@@ -34,12 +34,14 @@ from jaxtyping import Array, Float
 from kpp import linalg
 from kpp.foundation.validation import count, positive
 from kpp.gp.inducing.features import inducing_features
-from kpp.gp.iterative.kernel_products import kernel_product
 from kpp.gp.laws.normal import LOG_TWO_PI
 from kpp.kernels import AbstractKernel
 from kpp.linalg.conjugate_gradients import conjugate_gradients, solve_by_conjugate_gradients
+from kpp.runtime.batching import even_size, split_rows, split_weights
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Points
+
+_SIDE = 512  # rows of a tile of the matrix, 2 MB, which the caches of a core can hold
 
 
 @data_class
@@ -266,3 +268,32 @@ def _columns(nodes: Array, probes: Array, white: Array) -> tuple[Float[Array, " 
 def _between(system: IterativeSystem, times: Float[Array, " c"], columns: Float[Array, "n c"]) -> Float[Array, "n c"]:
     r"""Return :math:`B_t` times each column, with its own t."""
     return columns + times[None] * (system.multiply(columns) - columns)
+
+
+def kernel_product(kernel: AbstractKernel, points: Points, columns: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """Return the product of the kernel matrix with columns, by square tiles of the matrix.
+
+    Each tile above the diagonal is computed once, and used for the tile below the diagonal, too. JAX can differentiate
+    the product any number of times; the derivatives compute the tiles anew.
+    """
+    num_rows = columns.shape[0]
+    side = even_size(num_rows, _SIDE)
+    rows = split_rows(points, side)
+    parts = split_weights(columns, side)  # 0 for the copies of the last point that fill up the last tile
+
+    def block(number: Array) -> Points:
+        return jax.tree.map(lambda leaf: leaf[number], rows)
+
+    @jax.checkpoint  # otherwise derivatives would keep all tiles
+    def multiply_tile(i: Array, j: Array) -> tuple[Array, Array]:
+        tile = kernel(block(i), block(j))
+        return tile @ parts[j], jnp.where(i == j, 0.0, tile.T @ parts[i])  # a tile on the diagonal counts once
+
+    def add_tile(total: Array, pair: tuple[Array, ...]) -> tuple[Array, None]:
+        i, j = pair
+        above, below = multiply_tile(i, j)
+        return total.at[i].add(above).at[j].add(below), None
+
+    pairs = tuple(jnp.asarray(numbers) for numbers in np.triu_indices(parts.shape[0]))
+    total = jax.lax.scan(add_tile, jnp.zeros_like(parts), pairs)[0]
+    return total.reshape(-1, columns.shape[1])[:num_rows]

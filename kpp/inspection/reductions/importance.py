@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -87,16 +88,9 @@ def importance(
     if is_chunked(x):
         raise ValueError("`x` must be in memory, got chunks; take a sample of the rows")
     fit = fit_of(getattr(predictor, "best_estimator_", predictor))
-    explanation = explain(
-        predictor if fit is None else fit,
-        x,
-        explainer=LossReduction,
-        value_function=value_function,
-        rng_key=rng_key,
-        y=y,
-        loss=loss,
-        **options,
-    )
+    known = predictor if fit is None else fit
+    asked: dict[str, Any] = {"value_function": value_function, "y": y, "loss": loss, **options}
+    explanation = explain(known, x, explainer=LossReduction, rng_key=rng_key, **asked)
     return _scores(explanation, jax.random.key(0) if rng_key is None else rng_key)
 
 

@@ -45,14 +45,8 @@ def bar(
     values = _parts.check_dims(values, "values", ("instance", "feature"))
     importance = mean_absolute(values, independent=independent)
     shown, rest, labels = _parts.with_rest(importance_order(importance), max_features, _parts.names_of(values))
-    return _draw_bars(
-        _with_rest(importance, shown, rest),
-        labels,
-        label="mean absolute contribution",
-        probability=probability,
-        kind=kind,
-        ax=ax,
-    )
+    values = _with_rest(importance, shown, rest)
+    return _draw_bars(values, labels, "mean absolute contribution", probability, kind, ax)
 
 
 def scores(
@@ -77,9 +71,7 @@ def scores(
     values = _parts.check_dims(values, "values", ("feature",))
     shown = _parts.first(importance_order(values), max_features)
     names = _parts.names_of(values)
-    return _draw_bars(
-        values.isel(feature=shown), [names[j] for j in shown], label=label, probability=probability, kind=kind, ax=ax
-    )
+    return _draw_bars(values.isel(feature=shown), [names[j] for j in shown], label, probability, kind, ax)
 
 
 def _with_rest(importance: xr.DataArray, shown: np.ndarray, rest: np.ndarray) -> xr.DataArray:
@@ -90,7 +82,7 @@ def _with_rest(importance: xr.DataArray, shown: np.ndarray, rest: np.ndarray) ->
 
 
 def _draw_bars(
-    values: xr.DataArray, labels: list[str], *, label: str, probability: float, kind: IntervalKind, ax: Axes | None
+    values: xr.DataArray, labels: list[str], label: str, probability: float, kind: IntervalKind, ax: Axes | None
 ) -> Axes:
     """Draw one bar for each label, in the order of `values`, ([chain, draw,] feature)."""
     check_probability(probability, kind)

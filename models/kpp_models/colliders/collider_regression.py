@@ -20,9 +20,8 @@ from kpp.kernels.toolkit import AbstractBatchKernel, Unprojected
 from kpp.linalg.toolkit import DenseRidge
 from kpp.priors import sample as draw_priors
 from kpp.typing import AnyArray, Leaf, RngKey
-from kpp_models.colliders.decomposed import Decomposed
 from kpp_models.colliders.held_out import HeldOutTargets, held_out_predictions, held_out_variances
-from kpp_models.colliders.model import AbstractColliderModel, example_rows, feature_field
+from kpp_models.colliders.model import AbstractColliderModel, Decomposed, example_rows, feature_field
 
 _Section = AnyArray | Unprojected
 

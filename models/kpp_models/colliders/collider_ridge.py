@@ -22,9 +22,8 @@ from kpp.kernels import RBF, AbstractKernel, Projected
 from kpp.kernels.toolkit import check_positive
 from kpp.linalg.toolkit import DenseRidge
 from kpp.typing import Leaf, RngKey
-from kpp_models.colliders.decomposed import Decomposed, Sections
 from kpp_models.colliders.held_out import ConditionParts, HeldOutTargets, held_out_predictions
-from kpp_models.colliders.model import AbstractColliderModel, example_rows, feature_field
+from kpp_models.colliders.model import AbstractColliderModel, Decomposed, Sections, example_rows, feature_field
 from kpp_models.tables.machines.grid_search import Selection, select_from_grid
 from kpp_models.tables.machines.ridge import AbstractLeastSquares
 

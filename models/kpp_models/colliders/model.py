@@ -19,8 +19,8 @@ from kpp.foundation.validation import as_targets, check_same_rows, count, one_of
 from kpp.gp.toolkit import check_categories, check_kernel_fits
 from kpp.inference import AbstractModel, Data
 from kpp.kernels import AbstractKernel, Projected, check_non_negative, resolve_features
-from kpp.kernels.toolkit import Unprojected
-from kpp.typing import Leaf
+from kpp.kernels.toolkit import AbstractBatchKernel, Unprojected
+from kpp.typing import AnyArray, Leaf
 from kpp_models.colliders.held_out import ConditionRegression
 
 Model = TypeVar("Model", bound="AbstractColliderModel")
@@ -269,3 +269,62 @@ def example_rows(rng_key: Array) -> tuple[Float[Array, "12 3"], Float[Array, " 1
     y, spouses = jax.random.normal(first, (12,)), jax.random.normal(second, (12, 2))
     child = y + spouses[:, 0] + 0.3 * jax.random.normal(third, (12,))
     return jnp.concatenate([child[:, None], spouses], axis=1), y
+
+
+class Sections(eqx.Module):
+    """Points at which a `Decomposed` kernel means a combination of the two parts, :math:`a_i f_0(x_i) + b_i g(x_i)`.
+
+    The weights are a and b, and the points may be `Unprojected`.
+    """
+
+    points: AnyArray | Unprojected
+    weights: Float[Array, "n 2"]
+
+
+# Points of the kernel: ordinary ones, or with the parts that they stand for.
+Section = AnyArray | Unprojected | Sections
+
+
+class Decomposed(AbstractBatchKernel):
+    r"""The kernel of :math:`f = f_0 + g` with independent parts.
+
+    .. math:: k(x, x') = k_0(x, x') + k_g(x, x')
+
+    At `Sections` it is the covariance with :math:`a f_0 + b g`, so that a function :math:`\sum_i a_i k_0(\cdot, x_i) +
+    \sum_i b_i k_g(\cdot, x_i)`, in which each part has its own coefficients, is spanned by sections of this kernel. For
+    the baseline `Unprojected` points are ordinary points.
+    """
+
+    baseline: AbstractKernel
+    deviation: AbstractKernel
+
+    def __call__(self, x1: Section, x2: Section) -> Float[Array, "n1 n2"]:
+        first, second = _as_sections(x1), _as_sections(x2)
+        baseline = self.baseline(_bare(first.points), _bare(second.points))
+        deviation = self.deviation(first.points, second.points)
+        return _scaled(baseline, first, second, 0) + _scaled(deviation, first, second, 1)
+
+    def gram(self, x: Section) -> Float[Array, "n n"]:
+        sections = _as_sections(x)
+        baseline, deviation = self.baseline.gram(_bare(sections.points)), self.deviation.gram(sections.points)
+        return _scaled(baseline, sections, sections, 0) + _scaled(deviation, sections, sections, 1)
+
+    def diagonal(self, x: Section) -> Float[Array, " n"]:
+        sections = _as_sections(x)
+        parts = self.baseline.diagonal(_bare(sections.points)), self.deviation.diagonal(sections.points)
+        return jnp.sum(sections.weights**2 * jnp.stack(parts, axis=1), axis=1)
+
+
+def _as_sections(x: Section) -> Sections:
+    if isinstance(x, Sections):
+        return x
+    bare = _bare(x)
+    return Sections(x, jnp.ones((bare.shape[0], 2), dtype=bare.dtype))
+
+
+def _bare(x: AnyArray | Unprojected) -> AnyArray:
+    return x.points if isinstance(x, Unprojected) else x
+
+
+def _scaled(matrix: Array, first: Sections, second: Sections, part: int) -> Array:
+    return first.weights[:, part][:, None] * matrix * second.weights[:, part][None, :]

@@ -35,8 +35,8 @@ from kpp_models.preferences.data import (
     resolve_names,
 )
 from kpp_models.preferences.held_out_gradient import descend
+from kpp_models.preferences.pairs.pair_gram import PairSolver
 from kpp_models.preferences.pairs.pair_marginal import PairMarginal, has_evidence
-from kpp_models.preferences.pairs.pair_solver import PairSolver
 from kpp_models.tables.machines.grid_search import Selection, put_values, search_grid
 
 Machine = TypeVar("Machine", bound="AbstractPreferenceMachine")

@@ -33,8 +33,7 @@ from kpp.kernels.toolkit import check_positive
 from kpp.priors import is_prior, leaf_shape, substitute
 from kpp.typing import Leaf, Points, RngKey
 from kpp_models.tables.inducing import AbstractInducing, check_minibatch
-from kpp_models.tables.latent_functions import LatentFunctions
-from kpp_models.tables.numpyro_functions import MULTI_LATENTS, multi_latent_gp
+from kpp_models.tables.numpyro_functions import MULTI_LATENTS, LatentFunctions, multi_latent_gp
 
 
 class MultiLatentGP(AbstractInducing, AbstractModel):

@@ -25,7 +25,7 @@ from kpp.kernels import AbstractKernel, Linear, default_kernel
 from kpp.runtime.memory import check_memory
 from kpp.typing import RngKey
 from kpp_models.treatments.averaging import averages, responses
-from kpp_models.treatments.averaging.joint_draws import at_settings, make_grid, root
+from kpp_models.treatments.averaging.responses import at_settings, make_grid, root
 from kpp_models.treatments.treatment import TreatmentColumn, refuse_constant
 
 # The largest number of draws of the hyperparameters that are used: each needs a root of n^2 numbers.

@@ -140,7 +140,7 @@ def test_fit_of_classes_has_names_and_survives_a_file(tmp_path):
     assert (chances["class"].values[chances.values.argmax(axis=1)] == TREES).mean() > 0.75
     assert fit.idata["log_likelihood"]["y"].dims == ("chain", "draw", "instance")
     assert set(np.unique(fit.sample_predictive(jax.random.key(1), NEW, 50))) <= {0.0, 1.0, 2.0}
-    explanation = kpp.explain(fit, X[:2])
+    explanation = kpp.explain(fit, X[:2], covariance=None)  # of the posterior mean
     assert explanation.output_names == ("ash", "elm", "oak")
     total = explanation.values.sum("feature") + explanation.base_values
     scores = fit.predict(X[:2])["mean"].rename(latent="output")

@@ -16,9 +16,8 @@ import kpp
 from kpp.causal import CPDAG, CausalDAG, CausalError, NotCoveredError
 from kpp.kernels import RBF
 from kpp_models import CausalEffect, EffectsByGraph, GPRegression, causal_effect
-from kpp_models.treatments import by_graph
-from kpp_models.treatments.by_graph import read_graphs
-from kpp_models.treatments.study import EffectStudy
+from kpp_models.treatments import study
+from kpp_models.treatments.study import EffectStudy, read_graphs
 
 KEY = jax.random.key(0)
 GRAPH = CausalDAG([("z", "t"), ("z", "y"), ("t", "y")])
@@ -85,10 +84,10 @@ def test_a_class_is_read_as_one_graph_for_each_set_of_parents(monkeypatch):
     parents = [graph.parents("t") for graph in graphs]
     of_class = [graph.parents("t") for graph in found.graphs()]
     assert counts == tuple(map(of_class.count, parents)) and set(parents) == set(of_class) and sum(counts) == 6
-    monkeypatch.setattr(by_graph, "_MOST_GRAPHS", 5)
+    monkeypatch.setattr(study, "_MOST_GRAPHS", 5)
     graphs, counts = read_graphs(found, "t", "y")
     assert counts is None and {graph.parents("t") for graph in graphs} == set(of_class)
-    monkeypatch.setattr(by_graph, "_MOST_GRAPHS", 3)
+    monkeypatch.setattr(study, "_MOST_GRAPHS", 3)
     with pytest.raises(CausalError, match="at most 3 sets of parents of 't' open"):
         read_graphs(found, "t", "y")
 

@@ -19,9 +19,8 @@ from kpp.gp import BernoulliLikelihood, GaussianLikelihood
 from kpp.kernels import Linear
 from kpp_models import mediation
 from kpp_models.treatments.mediation import simulation
-from kpp_models.treatments.mediation.edges import MediationQuestion
 from kpp_models.treatments.mediation.effects import _effects, _settings
-from kpp_models.treatments.mediation.simulation import Regression, mean_outcomes
+from kpp_models.treatments.mediation.simulation import MediationQuestion, Regression, mean_outcomes
 
 ONE = CausalDAG([("z", "t"), ("z", "m"), ("z", "y"), ("t", "m"), ("t", "y"), ("m", "y")])
 TWO = CausalDAG([("t", "a"), ("t", "b"), ("a", "b"), ("a", "y"), ("b", "y"), ("t", "y")])

@@ -17,8 +17,8 @@ from kpp.data.tables import Schema
 from kpp.gp import BernoulliLikelihood
 from kpp.kernels import RBF
 from kpp_models import GeneralizedGP, GPRegression, causal_effect
+from kpp_models.treatments.options import Policies
 from kpp_models.treatments.overlap import Assignment
-from kpp_models.treatments.policies import Policies
 from kpp_models.treatments.treatment import TreatmentColumn
 
 KEY = jax.random.key(0)

@@ -18,7 +18,7 @@ from kpp.functions import RKHSFunction
 from kpp.gp import BernoulliLikelihood, OrdinalLikelihood, PoissonLikelihood, StudentTLikelihood
 from kpp.kernels import RBF, Linear, Matern32
 from kpp_models import CausalEffect, GeneralizedGP, causal_effect
-from kpp_models.treatments.averaging.joint_draws import draw_over_grid, make_grid
+from kpp_models.treatments.averaging.responses import draw_over_grid, make_grid
 from oracles.programs import gram, moments
 
 KEY = jax.random.key(0)

@@ -11,8 +11,7 @@ from sklearn.base import RegressorMixin
 
 from kpp.kernels import AbstractKernel
 from kpp_models.tables.estimators.fitted import BinaryClassifier, FunctionEstimator
-from kpp_models.tables.machines.logistic import KernelLogistic
-from kpp_models.tables.machines.ridge import KernelRidge
+from kpp_models.tables.machines.ridge import KernelLogistic, KernelRidge
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)  # compared and printed by scikit-learn

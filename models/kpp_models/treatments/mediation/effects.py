@@ -20,8 +20,7 @@ from kpp.inference import AbstractInference
 from kpp.typing import RngKey
 from kpp_models.tables.generalized import GeneralizedGP
 from kpp_models.tables.regression import GPRegression
-from kpp_models.treatments.mediation.edges import MediationQuestion
-from kpp_models.treatments.mediation.simulation import Regression, Setting, mean_outcomes
+from kpp_models.treatments.mediation.simulation import MediationQuestion, Regression, Setting, mean_outcomes
 from kpp_models.treatments.question import EffectQuestion
 from kpp_models.treatments.regression import fit_outcome
 from kpp_models.treatments.treatment import TreatmentColumn
