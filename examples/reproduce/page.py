@@ -43,11 +43,12 @@ def index(found: dict[str, Any], results: dict[str, Any], old: list[str]) -> str
     rows.append(["all", *(str(sum(item["verdict"] == verdict for item in found["items"])) for verdict in used)])
     papers = {name: experiment["paper"] for name, experiment in found["experiments"].items()}
     links = ", ".join(f"[{name}]({file_name(papers[name])}#{name})" for name in old)
-    age = f"{len(old)} of {len(results)} results are older than their code" + (f": {links}." if old else ".")
+    age = f"{len(old) or 'None'} of {len(results)} results {'is' if len(old) < 2 else 'are'} older than the code"
+    age += f": {links}." if old else "."
     confirmed = sum("confirmed" in result for name, result in results.items() if name not in old)
     if confirmed:
         age += (
-            f" The code of {confirmed} others has changed since they were run, and they are confirmed: their quick "
+            f" The code of {confirmed} has changed since they were run, and these are confirmed: their quick "
             "versions, which run it on small problems, give the same numbers as before, up to one unit of the fourth "
             "digit."
         )

@@ -107,7 +107,7 @@ def test_a_result_is_older_than_its_code_if_what_it_imports_has_changed(ages, tm
 def test_a_result_of_the_code_as_it_is_has_no_mark(ages, experiments, page, listed):
     experiment = listed["experiments"]["dmo-rate"]
     result = experiments.read("dmo-rate") | ages.provenance(experiments.script(experiment))
-    assert not page.is_old(experiment, result) and page.is_old(experiment, result | {"code": "0"})
+    assert not page.is_old(experiment, result) and page.is_old(experiment, result | {"code": "0", "confirmed": {}})
     assert "Older than its code" not in page.provenance(result, False) and "Older" in page.provenance(result, True)
     assert any(path.name == "base.py" for path in ages.used_files(experiments.script(experiment)))
 
