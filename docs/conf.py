@@ -27,6 +27,12 @@ if os.environ.get("KPP_QUICK_COMPILER"):  # what compiles fastest, as in the tes
     if tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:3])) >= (0, 11, 2):
         os.environ.setdefault("NPROC", "1")
 
+# Pages are run on this machine, where the kernel's warning about connections without encryption says nothing.
+os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
+profile = Path(os.environ["IPYTHONDIR"]) / "profile_default"
+profile.mkdir(parents=True, exist_ok=True)
+(profile / "ipython_kernel_config.py").write_text('get_config().IPKernelApp.log_level = "ERROR"\n', encoding="utf-8")
+
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 project = PROJECT["name"]
