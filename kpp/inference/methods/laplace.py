@@ -141,6 +141,12 @@ class Laplace(AbstractInference):
     Raises:
         ValueError: If a number is out of range.
 
+    Example:
+        >>> inference = kpp.Laplace(num_samples=100, progress=False)
+        >>> fit = model.fit(jax.random.key(0), x, y, inference=inference, **quiet)
+        >>> fit.draws["kernel.lengthscale"].shape
+        (1, 100)
+
     References:
         C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning, section 3.4 (there for the
         posterior of latent values); A. Vehtari, D. Simpson, A. Gelman, Y. Yao, J. Gabry (2024). Pareto smoothed

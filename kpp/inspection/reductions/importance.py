@@ -80,6 +80,12 @@ def importance(
         TypeError: As `kpp.explain`.
         ValueError: If rows and targets do not fit each other or the loss, or as `kpp.explain`.
 
+    Example:
+        >>> first = lambda rows: rows[:, 0]
+        >>> scores = kpp.importance(first, x, x[:, 0], background=x)
+        >>> scores.probability_greater("x0", "x1", "importance")
+        1.0
+
     References:
         Covert, Lundberg and Lee, Understanding global feature contributions with additive importance measures, 2020;
         Rubin, The Bayesian bootstrap, 1981.

@@ -78,6 +78,12 @@ class CMP(AbstractAggregateModel):
     Raises:
         ValueError: If a number is out of range or a name unknown.
 
+    Example:
+        >>> kernels = RBF(1.0), RBF(1.0)
+        >>> model = kpp_models.CMP(*kernels, noise_variance=0.01, regularization=0.001)
+        >>> model.fit(jax.random.key(0), bags, means).predict(new)["mean"].values.round(1)
+        array([[[1.]]])
+
     References:
         Chau, Bouabid, Sejdinovic, Deconditional downscaling with Gaussian processes, 2021, propositions 3.2 to 3.5;
         Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009, equation 9.

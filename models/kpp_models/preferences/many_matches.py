@@ -385,6 +385,12 @@ class PreferenceLogistic(AbstractPreferenceMachine):
         ValueError: If `regularization` is not one finite number greater than 0, or a whole number is below 1.
         TypeError: If a leaf is a prior, or the kernel is not a sum of preferential kernels.
 
+    Example:
+        >>> kernel = kpp.kernels.GeneralizedPreferential(RBF(1.0))
+        >>> machine = kpp_models.PreferenceLogistic(kernel, 1e-2)
+        >>> machine.fit(jax.random.key(0), matches).attrs["model"]
+        'PreferenceLogistic'
+
     References:
         Rasmussen and Williams (2006), algorithm 3.1.
     """

@@ -217,6 +217,12 @@ class PreferenceGP(AbstractPreferenceModel):
         kernel: :math:`k_E`, a kernel on pairs, skew-symmetric in each, with numbers or priors as leaves.
         likelihood, tie_width, latent, num_inducing, minibatch, seed: As for `AbstractPreferenceModel`.
 
+    Example:
+        >>> kernel = kpp.kernels.Preferential(RBF(1.0))
+        >>> same = kpp_models.PreferenceGP(kernel).fit(jax.random.key(0), matches, **mode)
+        >>> float(kpp_models.duel(same, items[4:], items[:1])["probability"].mean()) > 0.5
+        True
+
     References:
         Chau, Gonzalez and Sejdinovic, Learning inconsistent preferences with Gaussian processes, 2022, section 3.
     """

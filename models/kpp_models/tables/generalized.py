@@ -61,6 +61,12 @@ class GeneralizedGP(AbstractLatentGP):
         ValueError: If `latent` is unknown or the likelihood is not log-concave with "laplace", or inducing points or a
             minibatch are given or missing against `latent`.
 
+    Example:
+        >>> model = kpp_models.GeneralizedGP(RBF(1.0), kpp.gp.PoissonLikelihood())
+        >>> fit = model.fit(key, table[["dose"]], np.round(np.exp(0.5 * dose)))
+        >>> bool(fit.predict(pd.DataFrame({"dose": [1.0]}))["response_mean"] > 0)
+        True
+
     References:
         Rasmussen and Williams (2006), section 3.4; Chan and Dong, Generalized Gaussian process models, 2011; Hensman,
         Matthews and Ghahramani, Scalable variational Gaussian process classification, 2015.
@@ -160,6 +166,12 @@ class GPClassification(AbstractLatentGP):
     Raises:
         ValueError: If `mean` is not one finite number, `link` or `latent` is unknown, or inducing points or a minibatch
             are given or missing against `latent`.
+
+    Example:
+        >>> classifier = kpp_models.GPClassification(kpp.kernels.RBF(1.5))
+        >>> ill = classifier.fit(jax.random.key(0), x, np.where(y > 0, "ill", "well"))
+        >>> sorted(ill.predict(x[:2]))
+        ['latent_variance', 'mean', 'probability']
 
     References:
         Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1; Hensman, Matthews and Ghahramani, Scalable

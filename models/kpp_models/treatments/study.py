@@ -388,6 +388,13 @@ def causal_effect(  # type: ignore[misc]  # mypy wants `**options` of the first 
             an effect without one.
         TypeError: If `data` is neither a data frame of pandas nor a fit of a Gaussian-process regression.
 
+    Example:
+        >>> graph = "digraph { age -> dose; age -> rate; dose -> rate }"
+        >>> options = {"treatment": "dose", "outcome": "rate", "inference": kpp.MAP()}
+        >>> effect = kpp_models.causal_effect(key, table, graph, at=[0.0, 1.0], **options)
+        >>> effect.contrast(1.0, 0.0).mean().round(1).item()
+        2.0
+
     References:
         Yiu, Fong, Holmes and Rousseau, Semiparametric posterior corrections, 2023, for `doubly_robust`, there with the
         residuals of each draw of f.

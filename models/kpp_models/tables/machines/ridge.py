@@ -123,6 +123,12 @@ class KernelRidge(AbstractKernelMachine, AbstractLeastSquares):
         ValueError: If `regularization` is not one finite number greater than 0.
         TypeError: If a leaf is a prior.
 
+    Example:
+        >>> ridge = kpp_models.KernelRidge(kpp.kernels.RBF(1.5), 1e-3)
+        >>> machine = ridge.fit(jax.random.key(0), x, y)
+        >>> machine.function()(x[:2]).shape
+        (1, 1, 2)
+
     References:
         Rasmussen and Williams (2006), sections 5.4.2 and 6.2.
     """
