@@ -37,7 +37,8 @@ class GPJaxConverter(kpp.AbstractConverter):
         kernel = kernel_from_gpjax(prior.kernel, points.shape[1])
         mean = find_rule(prior.mean_function, _MEANS, "mean function")(prior.mean_function)
         if not exact:
-            return sparse_posterior(kernel, points, posterior.cholesky_kzz, *_whitened(posterior, mean), mean)
+            center, half = _whitened(posterior, mean)
+            return sparse_posterior(kernel, points, posterior.cholesky_kzz, center, half @ half.T, mean)
         weights, factor = jnp.asarray(posterior.representer_weights[:, 0]), jnp.asarray(posterior.cholesky_factor)
         root: Array = solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True).T
         return kpp.GPPosterior(kpp.RKHSFunction(kernel, points, weights, mean), root)

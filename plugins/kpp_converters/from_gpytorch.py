@@ -97,8 +97,8 @@ def _variational_posterior(model: Any) -> kpp.GPPosterior:
     mean, kernel = _prior(model, inducing)
     points = numbers(inducing)
     factor = np.linalg.cholesky(np.asarray(kernel.gram(points)) + strategy.jitter_val * np.eye(len(points)))
-    root = np.linalg.cholesky(numbers(law.covariance_matrix))
-    return sparse_posterior(kernel, points, factor, *whiten(factor, mean, numbers(law.mean), root), mean)
+    moments = whiten(factor, mean, numbers(law.mean), numbers(law.covariance_matrix))
+    return sparse_posterior(kernel, points, factor, *moments, mean)
 
 
 def _prior(model: Any, inputs: Any) -> tuple[float, AbstractKernel]:
@@ -115,7 +115,7 @@ def _check_mode(model: Any, kind: type) -> None:
     if type(model).__call__ is not kind.__call__:
         raise ValueError(f"{name} overrides `__call__`, so that its predictions may not be those of {kind.__name__}")
     if model.training:
-        raise ValueError(f"the {name} is in train mode, in which its predictions are the prior's: call `model.eval()`")
+        raise ValueError(f"the {name} is in train mode, in which it does not predict: call `model.eval()`")
 
 
 def _training_data(model: Any) -> tuple[Float[AnyArray, "n d"], Float[AnyArray, " n"]]:
@@ -154,15 +154,16 @@ def _check_forward(model: Any, inputs: Any, mean: float, kernel: AbstractKernel)
         )
 
 
-def _whiten(factor: Any, mean: float, center: Any, root: Any) -> tuple[Any, Any]:
-    """Return the center and root of the whitened values, given those of the values at the inducing points."""
-    return solve_triangular(factor, center - mean, lower=True), solve_triangular(factor, root, lower=True)
+def _whiten(factor: Any, mean: float, center: Any, covariance: Any) -> tuple[Any, Any]:
+    """Return mean and covariance of the whitened values, given those of the values at the inducing points."""
+    half = solve_triangular(factor, covariance, lower=True)
+    return solve_triangular(factor, center - mean, lower=True), solve_triangular(factor, half.T, lower=True)
 
 
 #: The class of a variational strategy -> the law of the whitened values.
 _STRATEGIES: dict[str, Callable[..., tuple[Any, Any]]] = {
     "gpytorch.UnwhitenedVariationalStrategy": _whiten,
-    "gpytorch.VariationalStrategy": lambda factor, mean, center, root: (center, root),
+    "gpytorch.VariationalStrategy": lambda factor, mean, center, covariance: (center, covariance),
 }
 
 _MEANS: dict[str, Callable[[Any], float]] = {

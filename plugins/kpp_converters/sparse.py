@@ -18,20 +18,20 @@ def sparse_posterior(
     points: Float[AnyArray, "w d"],
     factor: Float[AnyArray, "w w"],
     mean: Float[AnyArray, " w"],
-    root: Float[AnyArray, "w r"],
+    covariance: Float[AnyArray, "w w"],
     constant: float,
 ) -> GPPosterior:
     r"""Return the posterior of f, given the law of its values at inducing points Z.
 
-    .. math:: f(Z) = m + L v, \quad v \sim N(\mu, Q Q^\top), \qquad
-        \mathrm{Cov}(f(x), f(x')) = k(x, x') - k_Z(x)^\top L^{-\top} (I - Q Q^\top) L^{-1} k_Z(x')
+    .. math:: f(Z) = m + L v, \quad v \sim N(\mu, S), \qquad
+        \mathrm{Cov}(f(x), f(x')) = k(x, x') - k_Z(x)^\top L^{-\top} (I - S) L^{-1} k_Z(x')
 
     Args:
         kernel: k.
         points: Z, (w, d).
         factor: L, the lower factor of the covariance matrix of f(Z), (w, w), with its jitter.
         mean: :math:`\mu`, (w,).
-        root: Q, (w, r).
+        covariance: S, (w, w).
         constant: m, the prior mean.
 
     Returns:
@@ -43,8 +43,8 @@ def sparse_posterior(
     References:
         Hensman, Matthews and Ghahramani, Scalable variational Gaussian process classification, 2015, equation 9.
     """
-    lower, spread = np.asarray(factor, dtype=float), np.asarray(root, dtype=float)
-    values, vectors = np.linalg.eigh(np.eye(len(lower)) - spread @ spread.T)
+    lower, spread = np.asarray(factor, dtype=float), np.asarray(covariance, dtype=float)
+    values, vectors = np.linalg.eigh(np.eye(len(lower)) - spread)
     if values[0] < -1e-8:
         raise ValueError(
             "the variational distribution has a combination of the values at the inducing points whose variance is "
