@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build"
 sys.path.insert(0, str(HERE))
 
+from jupyter_cache.cache.db import create_db  # noqa: E402
 from page_links import source_of_object  # noqa: E402
 
 # Read before JAX starts, also by the processes that run the pages: programs are compiled once, quickly, and kept.
@@ -73,6 +74,8 @@ bibtex_default_style = "plain"
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(BUILD / "executed_pages")
 nb_execution_in_temp = True
+Path(nb_execution_cache_path).mkdir(parents=True, exist_ok=True)
+create_db(nb_execution_cache_path)  # here, since two processes that read pages would both make its tables
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_merge_streams = True
