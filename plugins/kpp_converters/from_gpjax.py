@@ -14,9 +14,10 @@ from jaxtyping import Array
 import kpp
 from kpp import kernels
 from kpp.kernels import AbstractKernel
+from kpp.linalg import cho_inverse
 from kpp.typing import RngKey
 from kpp_converters.rules import class_name, find_rule
-from kpp_converters.sparse import sparse_posterior
+from kpp_converters.sparse import sparse_posterior, whiten
 
 
 class GPJaxConverter(kpp.AbstractConverter):
@@ -37,8 +38,7 @@ class GPJaxConverter(kpp.AbstractConverter):
         kernel = kernel_from_gpjax(prior.kernel, points.shape[1])
         mean = find_rule(prior.mean_function, _MEANS, "mean function")(prior.mean_function)
         if not exact:
-            center, half = _whitened(posterior, mean)
-            return sparse_posterior(kernel, points, posterior.cholesky_kzz, center, half @ half.T, mean)
+            return sparse_posterior(kernel, points, posterior.cholesky_kzz, *_whitened(posterior, mean), mean)
         weights, factor = jnp.asarray(posterior.representer_weights[:, 0]), jnp.asarray(posterior.cholesky_factor)
         root: Array = solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True).T
         return kpp.GPPosterior(kpp.RKHSFunction(kernel, points, weights, mean), root)
@@ -85,17 +85,15 @@ _UNCONDITIONED = (
 )
 
 
-def _whitened(posterior: Any, constant: float) -> tuple[Array, Array]:
-    """Return mean (w,) and root (w, w) of the whitened values at the inducing points."""
+def _whitened(posterior: Any, constant: float) -> tuple[Any, Any]:
+    """Return mean (w,) and covariance (w, w) of the whitened values at the inducing points."""
     factor = jnp.asarray(posterior.cholesky_kzz)
     if class_name(posterior) == "gpjax.CollapsedPosterior":
-        inner = jnp.asarray(posterior.cholesky_b)
-        root: Array = solve_triangular(inner, jnp.eye(len(inner), dtype=inner.dtype), lower=True).T
-        return factor.T @ posterior.representer_weights[:, 0], root
+        inverse = cho_inverse(jnp.asarray(posterior.cholesky_b))
+        return factor.T @ posterior.representer_weights[:, 0], inverse
     mean, root = jnp.asarray(posterior.variational_mean[:, 0]), jnp.asarray(posterior.variational_root)
-    if posterior.whitened:
-        return mean, root
-    return solve_triangular(factor, mean - constant, lower=True), solve_triangular(factor, root, lower=True)
+    covariance = root @ root.T
+    return (mean, covariance) if posterior.whitened else whiten(factor, constant, mean, covariance)
 
 
 _MEANS: dict[str, Callable[[Any], float]] = {

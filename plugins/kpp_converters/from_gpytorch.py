@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import solve_triangular
 
 import kpp
 from kpp import kernels
@@ -18,7 +17,7 @@ from kpp.gp import GaussianLikelihood, condition
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, RngKey
 from kpp_converters.rules import find_rule
-from kpp_converters.sparse import sparse_posterior
+from kpp_converters.sparse import sparse_posterior, whiten
 
 #: The attributes of a BoTorch model that change its inputs and its outputs.
 BOTORCH_PARTS = ("input_transform", "outcome_transform")
@@ -85,7 +84,7 @@ def _variational_posterior(model: Any) -> kpp.GPPosterior:
 
     _check_mode(model, ApproximateGP)
     strategy = model.variational_strategy
-    whiten = find_rule(strategy, _STRATEGIES, "variational strategy")
+    whitened = find_rule(strategy, _STRATEGIES, "variational strategy")
     if not (strategy.variational_params_initialized and getattr(strategy, "updated_strategy", True)):
         raise ValueError("the variational distribution is not initialized: train the model, or call it once")
     law, inducing = strategy.variational_distribution, strategy.inducing_points
@@ -97,7 +96,7 @@ def _variational_posterior(model: Any) -> kpp.GPPosterior:
     mean, kernel = _prior(model, inducing)
     points = numbers(inducing)
     factor = np.linalg.cholesky(np.asarray(kernel.gram(points)) + strategy.jitter_val * np.eye(len(points)))
-    moments = whiten(factor, mean, numbers(law.mean), numbers(law.covariance_matrix))
+    moments = whitened(factor, mean, numbers(law.mean), numbers(law.covariance_matrix))
     return sparse_posterior(kernel, points, factor, *moments, mean)
 
 
@@ -154,15 +153,9 @@ def _check_forward(model: Any, inputs: Any, mean: float, kernel: AbstractKernel)
         )
 
 
-def _whiten(factor: Any, mean: float, center: Any, covariance: Any) -> tuple[Any, Any]:
-    """Return mean and covariance of the whitened values, given those of the values at the inducing points."""
-    half = solve_triangular(factor, covariance, lower=True)
-    return solve_triangular(factor, center - mean, lower=True), solve_triangular(factor, half.T, lower=True)
-
-
 #: The class of a variational strategy -> the law of the whitened values.
 _STRATEGIES: dict[str, Callable[..., tuple[Any, Any]]] = {
-    "gpytorch.UnwhitenedVariationalStrategy": _whiten,
+    "gpytorch.UnwhitenedVariationalStrategy": whiten,
     "gpytorch.VariationalStrategy": lambda factor, mean, center, covariance: (center, covariance),
 }
 

@@ -13,6 +13,14 @@ from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 
 
+def whiten(
+    factor: Float[AnyArray, "w w"], mean: float, center: Float[AnyArray, " w"], covariance: Float[AnyArray, "w w"]
+) -> tuple[Float[np.ndarray, " w"], Float[np.ndarray, "w w"]]:
+    """Return mean and covariance of v, given those of f(Z); see `sparse_posterior`."""
+    half = solve_triangular(factor, covariance, lower=True)
+    return solve_triangular(factor, center - mean, lower=True), solve_triangular(factor, half.T, lower=True)
+
+
 def sparse_posterior(
     kernel: AbstractKernel,
     points: Float[AnyArray, "w d"],
