@@ -21,8 +21,10 @@ from jaxtyping import Array, Float, PyTree
 
 from kpp.foundation.arguments import guard_exports
 from kpp.foundation.validation import as_array, finite_arrays, is_concrete
-from kpp.kernels import AbstractKernel
-from kpp.typing import AnyArray, Numbers, Points
+from kpp.kernels import AbstractKernel, AbstractProductKernel
+from kpp.kernels.parts import has_product_terms
+from kpp.kernels.with_function import ExtendedPoints, WithFunction
+from kpp.typing import AnyArray, Numbers, PointFunction, Points
 
 
 def _as_float_array(value: Numbers, name: str) -> Array:
@@ -159,12 +161,61 @@ class RKHSFunction(eqx.Module):
     @property
     def num_features(self) -> int | None:
         """The number of columns of the points; None if the kernel has points of another form than an array."""
-        return self.points.shape[-1] if eqx.is_array(self.points) else None
+        points = self.spanned.points
+        return points.shape[-1] if eqx.is_array(points) else None
 
     @property
     def output_shape(self) -> tuple[int, ...]:
         """() for a scalar function, (outputs,) for one with several outputs."""
         return self.coefficients.shape[len(self.batch_shape) + 1 :]
+
+    @property
+    def spanned(self) -> RKHSFunction:
+        """The function without what was added to it from outside of the RKHS: itself, if nothing was."""
+        if not isinstance(self.kernel, WithFunction):
+            return self
+        batch = (slice(None),) * len(self.batch_shape)
+        last = (*(batch if self._has_own_points() else ()), slice(-1))
+        points = jax.tree.map(lambda leaf: leaf[last], self.points.points)
+        coefficients = self.coefficients[(*batch, slice(-1))]
+        return RKHSFunction(self.kernel.kernel, points, coefficients, self.intercept, self.batch_shape)
+
+    def with_spanned(self, spanned: RKHSFunction) -> RKHSFunction:
+        """Return another function of the RKHS, plus what was added to this one: `spanned` itself, if nothing was."""
+        if not isinstance(self.kernel, WithFunction):
+            return spanned
+        shape, batch, added = spanned.batch_shape, (slice(None),) * len(self.batch_shape), self.kernel.function
+        if self.batch_shape != shape:  # of a function without draws, which all draws share
+            arrays, static = eqx.partition(added, eqx.is_array)
+            added = eqx.combine(jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, shape + leaf.shape), arrays), static)
+        points = ExtendedPoints.of(spanned.points, len(shape) if spanned._has_own_points() else 0)
+        one = jnp.broadcast_to(self.coefficients[(*batch, slice(-1, None))], (*shape, 1, *spanned.output_shape))
+        coefficients = jnp.concatenate([spanned.coefficients, one], axis=len(shape))
+        return RKHSFunction(WithFunction(spanned.kernel, added), points, coefficients, spanned.intercept, shape)
+
+    @property
+    def has_product_parts(self) -> bool:
+        """Whether `product_parts` exists: the kernel is a sum of product kernels, as is that of an added function."""
+        if not isinstance(self.kernel, WithFunction):
+            return has_product_terms(self.kernel)
+        added = self.kernel.function
+        return has_product_terms(self.kernel.kernel) and isinstance(added, RKHSFunction) and added.has_product_parts
+
+    def product_parts(self) -> list[tuple[AbstractProductKernel, RKHSFunction]]:
+        """Return the terms of the kernel, each with the function of it whose sum is this function without intercept.
+
+        The function must have no draws.
+
+        Raises:
+            TypeError: If the kernel is not a sum of product kernels.
+        """
+        if not isinstance(self.kernel, WithFunction):
+            return [(term, self) for term in self.kernel.product_terms()]
+        parts, added = self.spanned.product_parts(), self.kernel.function
+        for term, part in added.product_parts():
+            coefficients = jnp.tensordot(part.coefficients, self.coefficients[-1], axes=0)
+            parts.append((term, RKHSFunction(part.kernel, part.points, coefficients)))
+        return parts
 
     def __call__(self, x: Points) -> Float[Array, "..."]:
         """Evaluate at p points.
@@ -269,9 +320,17 @@ class RKHSFunction(eqx.Module):
             points = firsts  # the same for all draws
         return RKHSFunction(kernel, points, coefficients, self.intercept, self.batch_shape)
 
-    def __add__(self, constant: ArrayLike) -> RKHSFunction:
-        """Add a number to the function."""
-        return self._replace(self.coefficients, self.intercept + constant)
+    def __add__(self, other: ArrayLike | PointFunction) -> RKHSFunction:
+        """Add a number, or a function of points, which need not be in the RKHS; both functions without draws."""
+        if not callable(other):
+            return self._replace(self.coefficients, self.intercept + other)
+        if self.batch_shape or getattr(other, "batch_shape", ()):
+            raise ValueError("a function can only be added to a function without draws; use `map_draws`")
+        constant = other.intercept if isinstance(other, RKHSFunction) else 0.0
+        added = other - constant if isinstance(other, RKHSFunction) else other
+        coefficients = jnp.concatenate([self.coefficients, jnp.ones_like(self.coefficients[:1])])
+        kernel = WithFunction(self.kernel, added)
+        return RKHSFunction(kernel, ExtendedPoints.of(self.points), coefficients, self.intercept + constant)
 
     def __sub__(self, constant: ArrayLike) -> RKHSFunction:
         """Subtract a number from the function."""

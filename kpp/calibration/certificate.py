@@ -40,7 +40,7 @@ from kpp.foundation.wording import duration
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.gp import AbstractGPModel, GaussianLikelihood, condition_on_values
-from kpp.gp.toolkit import draw_gaussian, draw_joint, held_out_law, moments_in_blocks, prior_factor
+from kpp.gp.toolkit import draw_gaussian, draw_joint, evaluate_mean, held_out_law, moments_in_blocks, prior_factor
 from kpp.inference import Fit
 from kpp.lazy.tasks import map_numbers
 from kpp.linalg import solve_lower
@@ -320,15 +320,17 @@ def _simulate(
     keys = jax.random.split(rng_key, 4)
     process: Any = model.posterior(sample, data)
     kernel, likelihood, mean = process.kernel, process.likelihood, process.prior_mean
-    points = process.function().points
+    points = process.function().spanned.points
     places = jnp.concatenate([points, x])
     scale = jnp.mean(kernel.diagonal(places))
     if prior:
-        values = draw_gaussian(keys[0], jnp.broadcast_to(mean, len(places)), kernel.gram(places), scale)
+        values = draw_gaussian(
+            keys[0], jnp.broadcast_to(evaluate_mean(mean, places), len(places)), kernel.gram(places), scale
+        )
     else:
         values = draw_joint(keys[0], process.joint(places), scale)
     at_points, at_x = jnp.split(values, [len(points)])
-    white = solve_lower(prior_factor(kernel.gram(points)), at_points - mean)
+    white = solve_lower(prior_factor(kernel.gram(points)), at_points - evaluate_mean(mean, points))
     known = condition_on_values(kernel, points, white, likelihood, mean)
     law = moments_in_blocks(known.moments, data["x"])
     at_rows = law.mean + jnp.sqrt(law.variance) * jax.random.normal(keys[3], law.mean.shape, law.mean.dtype)

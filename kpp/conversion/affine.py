@@ -92,17 +92,22 @@ def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift:
         factors = jnp.broadcast_to(factor, function.mean.output_shape)
         between = function.output_covariance * factors[:, None] * factors[None, :]
         return GPPosterior(rescale_outputs(function.mean, scale, shift), function.root, between)
-    mean = function.mean  # the new kernel is a^2 times the old one, so coefficients and root are divided by a
-    kernel, shifted = Scaled(mean.kernel, jnp.broadcast_to(factor**2, mean.batch_shape)), mean.intercept * factor
-    scaled = RKHSFunction(kernel, mean.points, mean.coefficients / factor, shifted + constant, mean.batch_shape)
-    return GPPosterior(scaled, function.root / factor)
+    # The new kernel is a^2 times the old one, so coefficients and root are divided by a.
+    mean, moved = function.mean.spanned, function.mean * factor + constant
+    kernel, coefficients = (
+        Scaled(mean.kernel, jnp.broadcast_to(factor**2, mean.batch_shape)),
+        mean.coefficients / factor,
+    )
+    scaled = RKHSFunction(kernel, mean.points, coefficients, moved.intercept, mean.batch_shape)
+    return GPPosterior(moved.with_spanned(scaled), function.root / factor)
 
 
 def _rescale_stationary(
     function: RKHSFunction, center: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]
 ) -> RKHSFunction:
-    points, draws = np.asarray(function.points) * scale + center, function.batch_shape
+    draws = function.batch_shape
     kernel = _rescale_kernel(function.kernel, scale, len(draws))
+    points = np.asarray(function.points) * scale + center
     return RKHSFunction(kernel, points, function.coefficients, function.intercept, draws)
 
 

@@ -151,7 +151,7 @@ class Inputs:
         """The points as the explanation shows them, one column per player."""
         others = [] if self.background is None else [self.background]
         if self.requires == "rkhs_function" and isinstance(self.function, RKHSFunction) and self.function.num_features:
-            others.append(np.asarray(self.function.points).reshape(-1, self.function.num_features))
+            others.append(np.asarray(self.function.spanned.points).reshape(-1, self.function.num_features))
         return group_points(self.rows if self.data is None else self.data, self.players, self.schema, others)
 
     @functools.cached_property

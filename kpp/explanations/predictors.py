@@ -248,9 +248,9 @@ def _read_pairs(x: object, schema: Schema | None) -> tuple[jax.Array, Schema]:
 
 def check_features(function: RKHSFunction | Callable[..., Any], x: Float[AnyArray, "n d"]) -> None:
     """Check that points have as many columns as the points of an RKHS function."""
-    points = function.points if isinstance(function, RKHSFunction) else None
-    if isinstance(points, jax.Array) and points.shape[-1] != x.shape[1]:
-        raise ValueError(f"`x` must have {points.shape[-1]} columns (features), as the predictor, got shape {x.shape}")
+    known = function.num_features if isinstance(function, RKHSFunction) else None
+    if known not in (None, x.shape[1]):
+        raise ValueError(f"`x` must have {known} columns (features), as the predictor, got shape {x.shape}")
 
 
 def _describe(predictor: object) -> str:

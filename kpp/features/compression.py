@@ -53,14 +53,14 @@ def compress(function: RKHSFunction, landmarks: Points) -> Compressed:
     Raises:
         kpp.linalg.FactorizationError: If the kernel matrix of the landmarks is singular.
     """
-    landmarks = jax.tree.map(jnp.asarray, landmarks)
-    coefficients, error, norm = _project(function, landmarks)
+    landmarks, spanned = jax.tree.map(jnp.asarray, landmarks), function.spanned
+    coefficients, error, norm = _project(spanned, landmarks)
     if is_concrete(coefficients) and not bool(jnp.isfinite(coefficients).all()):
         raise linalg.FactorizationError(
             "the kernel matrix of `landmarks` is numerically singular; remove duplicated rows, or take fewer landmarks"
         )
-    projected = RKHSFunction(function.kernel, landmarks, coefficients, function.intercept, function.batch_shape)
-    return Compressed(projected, error, norm)
+    projected = RKHSFunction(spanned.kernel, landmarks, coefficients, spanned.intercept, spanned.batch_shape)
+    return Compressed(function.with_spanned(projected), error, norm)
 
 
 @eqx.filter_jit

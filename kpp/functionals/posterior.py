@@ -124,12 +124,12 @@ class GPPosterior(eqx.Module):
 
     @property
     def shared(self) -> GPPosterior:
-        """The posterior of a function without an axis of outputs, with the mean of the first output, and 1 for B."""
-        if self.output_covariance is None:
-            return self
-        mean = self.mean
-        first = mean.coefficients[..., 0], mean.intercept[..., 0]
-        return GPPosterior(RKHSFunction(mean.kernel, mean.points, *first, self.batch_shape), self.root)
+        """The posterior of all covariances: that of the first output, with 1 for B, and without an added function."""
+        mean = self.mean.spanned
+        if self.output_covariance is not None:
+            first = mean.coefficients[..., 0], mean.intercept[..., 0]
+            mean = RKHSFunction(mean.kernel, mean.points, *first, self.batch_shape)
+        return self if mean is self.mean else GPPosterior(mean, self.root[..., : mean.num_points, :])
 
     @property
     def whitened(self) -> RKHSFunction:
@@ -212,12 +212,13 @@ def _law(posterior: GPPosterior, other: AbstractFunctional, equal: AbstractFunct
     functional = eqx.combine(other, jax.tree.map(lambda known: posterior.mean.points if known else None, equal))
 
     def of_draw(draw: GPPosterior) -> FunctionalLaw:
-        mean, whitened, prior = functional.moments(draw.shared.mean, draw.root)
+        shared = draw.shared
+        mean, whitened, prior = functional.moments(shared.mean, shared.root)
         covariance = prior - jnp.matmul(whitened, whitened.T, precision="highest")
         covariance = (covariance + covariance.T) / 2
-        if draw.output_covariance is None:
-            return FunctionalLaw(mean, covariance)
-        return FunctionalLaw(functional.apply(draw.mean).ravel(), jnp.kron(covariance, draw.output_covariance))
+        if draw.output_covariance is not None:
+            covariance = jnp.kron(covariance, draw.output_covariance)
+        return FunctionalLaw(mean if shared is draw else functional.apply(draw.mean).ravel(), covariance)
 
     return posterior.map_draws(of_draw)
 

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import as_finite_array
+from kpp.functions import RKHSFunction
 from kpp.gp.fields import as_scalar
+from kpp.kernels import Linear
 from kpp.priors import is_prior, leaf_shape, prior_sites, substitute
 from kpp.storage.serialization import data_class
 from kpp.typing import AnyArray, Leaf
@@ -40,7 +42,8 @@ class LinearMean(eqx.Module):
     .. math:: m(x) = x^\top w + b
 
     Any Equinox module with such a `__call__` can be a prior mean. The sites of its priors are named after its fields,
-    here ``mean.weights`` and ``mean.bias``.
+    here ``mean.weights`` and ``mean.bias``. Shapley values of product kernels stay exact by quadrature if the module
+    has a method ``function``, which returns it as a `kpp.RKHSFunction`, as it does here.
 
     Args:
         weights: w, (d,), in units of f per unit of each feature; numbers or a prior, such as ``dist.Normal(0.0,
@@ -64,6 +67,10 @@ class LinearMean(eqx.Module):
                     f"{jnp.shape(found)}: one weight per feature, and one bias"
                 )
         return jnp.asarray(x) @ self.weights + self.bias
+
+    def function(self) -> RKHSFunction:
+        """Return the mean as a function of the RKHS of a linear kernel, with which it is explained exactly."""
+        return RKHSFunction(Linear(jnp.ones_like(self.weights)), self.weights[None], jnp.ones(1), self.bias)
 
 
 def check_mean_fits(mean: Leaf | Callable[[Array], Array], x: Float[Array, "n d"]) -> None:

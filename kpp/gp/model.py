@@ -115,19 +115,11 @@ class AbstractGPModel(AbstractModel):
         return _log_likelihood(posterior, data), self._replicate(rng_key, posterior, data)
 
     def function_draw(self, sample: Sample, data: Data) -> RKHSFunction:
-        """Return the posterior mean under one draw; see `AbstractModel.function_draw`.
-
-        Raises:
-            TypeError: If the prior mean is not a constant.
-        """
+        """Return the posterior mean under one draw; see `AbstractModel.function_draw`."""
         return self.posterior(sample, data).function()
 
     def posterior_draw(self, sample: Sample, data: Data) -> GPPosterior:
-        """Return the posterior of the function under one draw; see `AbstractModel.posterior_draw`.
-
-        Raises:
-            TypeError: If the prior mean is not a constant.
-        """
+        """Return the posterior of the function under one draw; see `AbstractModel.posterior_draw`."""
         return self.posterior(sample, data).posterior()
 
     def _replicate(self, rng_key: RngKey, posterior: ConditionedProcess, data: Data) -> dict[str, Array]:

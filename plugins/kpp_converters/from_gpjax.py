@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import Array
 
 import kpp
 from kpp import kernels
+from kpp.gp.toolkit import PriorMean, add_mean, evaluate_mean, posterior_by_root
 from kpp.kernels import AbstractKernel
 from kpp.linalg import cho_inverse
 from kpp.typing import RngKey
@@ -36,12 +38,14 @@ class GPJaxConverter(kpp.AbstractConverter):
             raise ValueError(f"the likelihood has {num_outputs} outputs; only one is converted")
         points = jnp.asarray(posterior.train_data.X if exact else posterior.inducing_inputs)
         kernel = kernel_from_gpjax(prior.kernel, points.shape[1])
-        mean = find_rule(prior.mean_function, _MEANS, "mean function")(prior.mean_function)
+        given = prior.mean_function
+        mean = _MEANS.get(class_name(given), _mean_function)(given)
         if not exact:
-            return sparse_posterior(kernel, points, posterior.cholesky_kzz, *_whitened(posterior, mean), mean)
+            moments = _whitened(posterior, evaluate_mean(mean, points))
+            return sparse_posterior(kernel, points, posterior.cholesky_kzz, *moments, mean)
         weights, factor = jnp.asarray(posterior.representer_weights[:, 0]), jnp.asarray(posterior.cholesky_factor)
         root: Array = solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True).T
-        return kpp.GPPosterior(kpp.RKHSFunction(kernel, points, weights, mean), root)
+        return posterior_by_root(add_mean(kpp.RKHSFunction(kernel, points, weights), mean), root)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPJaxConverter, Any, Any, Any, Any]]:
@@ -85,7 +89,7 @@ _UNCONDITIONED = (
 )
 
 
-def _whitened(posterior: Any, constant: float) -> tuple[Any, Any]:
+def _whitened(posterior: Any, prior: Any) -> tuple[Any, Any]:
     """Return mean (w,) and covariance (w, w) of the whitened values at the inducing points."""
     factor = jnp.asarray(posterior.cholesky_kzz)
     if class_name(posterior) == "gpjax.CollapsedPosterior":
@@ -93,9 +97,14 @@ def _whitened(posterior: Any, constant: float) -> tuple[Any, Any]:
         return factor.T @ posterior.representer_weights[:, 0], inverse
     mean, root = jnp.asarray(posterior.variational_mean[:, 0]), jnp.asarray(posterior.variational_root)
     covariance = root @ root.T
-    return (mean, covariance) if posterior.whitened else whiten(factor, constant, mean, covariance)
+    return (mean, covariance) if posterior.whitened else whiten(factor, prior, mean, covariance)
 
 
+def _mean_function(mean: Any) -> PriorMean:
+    return eqx.Partial(lambda given, x: given(x)[:, 0], mean)
+
+
+#: The means that are constant; any other one is a function of JAX.
 _MEANS: dict[str, Callable[[Any], float]] = {
     "gpjax.Constant": lambda mean: value(mean.constant),
     "gpjax.Zero": lambda mean: 0.0,

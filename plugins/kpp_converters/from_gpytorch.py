@@ -13,7 +13,8 @@ from jaxtyping import Float
 import kpp
 from kpp import kernels
 from kpp.foundation.validation import finite_arrays
-from kpp.gp import GaussianLikelihood, condition
+from kpp.gp import GaussianLikelihood, LinearMean, condition
+from kpp.gp.toolkit import PriorMean, evaluate_mean
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray, RngKey
 from kpp_converters.rules import find_rule
@@ -96,11 +97,11 @@ def _variational_posterior(model: Any) -> kpp.GPPosterior:
     mean, kernel = _prior(model, inducing)
     points = numbers(inducing)
     factor = np.linalg.cholesky(np.asarray(kernel.gram(points)) + strategy.jitter_val * np.eye(len(points)))
-    moments = whitened(factor, mean, numbers(law.mean), numbers(law.covariance_matrix))
+    moments = whitened(factor, evaluate_mean(mean, points), numbers(law.mean), numbers(law.covariance_matrix))
     return sparse_posterior(kernel, points, factor, *moments, mean)
 
 
-def _prior(model: Any, inputs: Any) -> tuple[float, AbstractKernel]:
+def _prior(model: Any, inputs: Any) -> tuple[PriorMean, AbstractKernel]:
     """Return the prior mean and the kernel of a model, which are checked at some inputs."""
     mean_module = getattr(model, "mean_module", None)
     mean = find_rule(mean_module, _MEANS, "mean")(mean_module)
@@ -135,7 +136,7 @@ def _training_data(model: Any) -> tuple[Float[AnyArray, "n d"], Float[AnyArray, 
     return finite_arrays(points, "train_inputs"), finite_arrays(targets, "train_targets")
 
 
-def _check_forward(model: Any, inputs: Any, mean: float, kernel: AbstractKernel) -> None:
+def _check_forward(model: Any, inputs: Any, mean: PriorMean, kernel: AbstractKernel) -> None:
     """Check that `forward` of a model returns the law that its `mean_module` and `covar_module` describe."""
     import torch
 
@@ -145,7 +146,7 @@ def _check_forward(model: Any, inputs: Any, mean: float, kernel: AbstractKernel)
         found, covariance = numbers(law.mean), numbers(law.covariance_matrix)
     expected = np.asarray(kernel.gram(numbers(inputs)))
     close = np.allclose(covariance, expected, rtol=0, atol=tolerance * np.abs(expected).max())
-    if not close or not np.allclose(found, mean, rtol=tolerance, atol=tolerance):
+    if not close or not np.allclose(found, evaluate_mean(mean, numbers(inputs)), rtol=tolerance, atol=tolerance):
         raise ValueError(
             f"`forward` of {type(model).__name__} does not return the law of its `mean_module` and `covar_module` at "
             "its points: it changes the inputs, the mean or the kernel in between, which has no exact "
@@ -159,8 +160,11 @@ _STRATEGIES: dict[str, Callable[..., tuple[Any, Any]]] = {
     "gpytorch.VariationalStrategy": lambda factor, mean, center, covariance: (center, covariance),
 }
 
-_MEANS: dict[str, Callable[[Any], float]] = {
+_MEANS: dict[str, Callable[[Any], PriorMean]] = {
     "gpytorch.ConstantMean": lambda mean: number(mean.constant),
+    "gpytorch.LinearMean": lambda mean: LinearMean(
+        numbers(mean.weights)[:, 0], 0.0 if mean.bias is None else number(mean.bias)
+    ),
     "gpytorch.ZeroMean": lambda mean: 0.0,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float
 
 import kpp
 from kpp import kernels
+from kpp.gp.toolkit import PriorMean, add_mean, posterior_by_root
 from kpp.kernels import AbstractKernel
 from kpp.typing import RngKey
 from kpp_converters.rules import class_name, find_rule
@@ -37,7 +39,7 @@ class TinygpConverter(kpp.AbstractConverter):
         kernel = kernel_from_tinygp(law.kernel, points.shape[1])
         identity = jnp.eye(points.shape[0], dtype=mean.alpha.dtype)
         root: Float[Array, "n n"] = law.solver.solve_triangular(identity).T  # also quasiseparable solvers have it
-        return kpp.GPPosterior(kpp.RKHSFunction(kernel, points, mean.alpha, _constant_mean(mean)), root)
+        return posterior_by_root(add_mean(kpp.RKHSFunction(kernel, points, mean.alpha), _prior_mean(mean)), root)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[TinygpConverter, Any, Any, Any, Any]]:
@@ -80,17 +82,15 @@ def _points(x: Any) -> Float[Array, "n d"]:
     return x[:, None] if x.ndim == 1 else jnp.asarray(x)
 
 
-def _constant_mean(mean: Any) -> Any:
-    """Return the constant prior mean that a conditioned mean adds."""
+def _prior_mean(mean: Any) -> PriorMean:
+    """Return the prior mean that a conditioned mean adds: a number, or a function of points."""
     prior = mean.mean_function
     if not mean.include_mean or prior is None:
         return 0.0
-    if class_name(prior) != "tinygp.Mean" or prior.func is not None:
-        raise ValueError(
-            "the `mean` of the GaussianProcess is not a constant, so that the posterior mean is not a function of the "
-            "RKHS: subtract it from y, and condition with `include_mean=False`"
-        )
-    return prior.value
+    if class_name(prior) == "tinygp.Mean" and prior.func is None:
+        return prior.value
+    take = operator.itemgetter((slice(None), 0) if mean.X.ndim == 1 else slice(None))
+    return eqx.Partial(lambda prior, x: jax.vmap(prior)(take(x)), prior)
 
 
 def kernel_from_tinygp(kernel: Any, num_features: int = 1) -> AbstractKernel:

@@ -9,16 +9,17 @@ from scipy.linalg import solve_triangular
 
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
+from kpp.gp.toolkit import PriorMean, add_mean, posterior_by_root
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 
 
 def whiten(
-    factor: Float[AnyArray, "w w"], mean: float, center: Float[AnyArray, " w"], covariance: Float[AnyArray, "w w"]
+    factor: Float[AnyArray, "w w"], prior: AnyArray | float, mean: Float[AnyArray, " w"], covariance: AnyArray
 ) -> tuple[Float[np.ndarray, " w"], Float[np.ndarray, "w w"]]:
-    """Return mean and covariance of v, given those of f(Z); see `sparse_posterior`."""
+    """Return mean and covariance of v, given those of f(Z), and its prior mean; see `sparse_posterior`."""
     half = solve_triangular(factor, covariance, lower=True)
-    return solve_triangular(factor, center - mean, lower=True), solve_triangular(factor, half.T, lower=True)
+    return solve_triangular(factor, mean - prior, lower=True), solve_triangular(factor, half.T, lower=True)
 
 
 def sparse_posterior(
@@ -27,11 +28,11 @@ def sparse_posterior(
     factor: Float[AnyArray, "w w"],
     mean: Float[AnyArray, " w"],
     covariance: Float[AnyArray, "w w"],
-    constant: float,
+    prior_mean: PriorMean,
 ) -> GPPosterior:
     r"""Return the posterior of f, given the law of its values at inducing points Z.
 
-    .. math:: f(Z) = m + L v, \quad v \sim N(\mu, S), \qquad
+    .. math:: f(Z) = m(Z) + L v, \quad v \sim N(\mu, S), \qquad
         \mathrm{Cov}(f(x), f(x')) = k(x, x') - k_Z(x)^\top L^{-\top} (I - S) L^{-1} k_Z(x')
 
     Args:
@@ -40,7 +41,7 @@ def sparse_posterior(
         factor: L, the lower factor of the covariance matrix of f(Z), (w, w), with its jitter.
         mean: :math:`\mu`, (w,).
         covariance: S, (w, w).
-        constant: m, the prior mean.
+        prior_mean: m, a number or a function of points.
 
     Returns:
         The posterior.
@@ -60,4 +61,4 @@ def sparse_posterior(
         )
     explained = solve_triangular(lower, vectors * np.sqrt(np.maximum(values, 0.0)), lower=True, trans="T")
     coefficients = solve_triangular(lower, np.asarray(mean, dtype=float), lower=True, trans="T")
-    return GPPosterior(RKHSFunction(kernel, points, coefficients, constant), jnp.asarray(explained))
+    return posterior_by_root(add_mean(RKHSFunction(kernel, points, coefficients), prior_mean), jnp.asarray(explained))

@@ -44,7 +44,6 @@ from kpp.games import (
 )
 from kpp.games.toolkit import check_effects, choose_method
 from kpp.kernels import RBF
-from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.threads import num_cores, one_blas_thread
 from kpp.typing import AnyArray, RngKey
 from kpp_rkhs_shap.law import affordable_laws, covariance_of_values, posterior_of
@@ -311,7 +310,7 @@ class RKHSShap(AbstractPointsExplainer):
 
     def _is_by_quadrature(self, function: Callable[..., Any], inputs: Inputs) -> bool:
         """Return whether the values come from quadrature, whose cost is that of the instances."""
-        if not (isinstance(function, RKHSFunction) and has_product_terms(function.kernel)):
+        if not (isinstance(function, RKHSFunction) and function.has_product_parts):
             return False
         if self.method not in ("auto", "quadrature"):
             return False

@@ -71,8 +71,8 @@ def enumerate_products(
 
     def explain(draw: RKHSFunction) -> Array:
         def block(rows: Array) -> Array:
-            terms = draw.kernel.product_terms()
-            values = sum_arrays(_term_values(value_function, term, draw, rows, players, chunks) for term in terms)
+            parts = draw.product_parts()
+            values = sum_arrays(_term_values(value_function, *part, rows, players, chunks) for part in parts)
             return jax.vmap(reduce, in_axes=1)(values)
 
         return map_rows(block, x, size)

@@ -94,9 +94,9 @@ def _agreeing_factors(
         references = value_function.references(x.shape[1])[:1].astype(x.dtype)
         same = [
             jnp.all(
-                term.factors(x, draw.points) == value_function.absent_factors(term, references, draw.points), (1, 2)
+                term.factors(x, part.points) == value_function.absent_factors(term, references, part.points), (1, 2)
             )
-            for term in draw.kernel.product_terms()
+            for term, part in draw.product_parts()
         ]
         return jnp.all(jnp.stack(same), axis=0)
 

@@ -16,7 +16,6 @@ from kpp.games.values.abstract import AbstractProductValueFunction, AbstractValu
 from kpp.games.values.imputation import AbstractImputation, equal_weights, imputed_values
 from kpp.games.values.product_games import example_functions, product_values
 from kpp.kernels import AbstractProductKernel
-from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.batching import sum_arrays
 from kpp.typing import AnyArray, PointFunction, Points, RngKey
 
@@ -44,7 +43,7 @@ class Interventional(AbstractProductValueFunction, AbstractImputation):
     def __call__(self, function: PointFunction, x: object, coalitions: object) -> CoalitionTable:
         x = as_points(x, num_features=self.background.shape[1])
         coalitions = as_coalitions(coalitions, x.shape[1])
-        if isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
+        if isinstance(function, RKHSFunction) and function.has_product_parts:
             return product_values(self, function, x, jnp.asarray(coalitions))
         return imputed_values(self, function, x, coalitions)
 
@@ -79,11 +78,13 @@ class Baseline(AbstractProductValueFunction):
 
     def __call__(self, function: Any, x: object, coalitions: object) -> CoalitionTable:
         check_type(function, "function", ("RKHSFunction",))
+        _check_factors(function)
         x = as_points(x)
         coalitions = as_coalitions(coalitions, x.shape[1])
         return product_values(self, function, x, jnp.asarray(coalitions))
 
     def base(self, function: Any) -> Float[Array, "*draws *outputs"]:
+        _check_factors(function)
         return _sum_coefficients(function)
 
     def references(self, num_features: int) -> Float[Array, "m d"]:
@@ -98,6 +99,14 @@ class Baseline(AbstractProductValueFunction):
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractValueFunction, RKHSFunction, Any]]:
         for function, x in example_functions(rng_key):
             yield cls(), function, x
+
+
+def _check_factors(function: RKHSFunction) -> None:
+    if function.spanned is not function:
+        raise TypeError(
+            "`Baseline` replaces kernel factors, and a function that was added, such as a prior mean, "
+            "has none; use Interventional or Observational"
+        )
 
 
 @eqx.filter_jit

@@ -21,8 +21,8 @@ from jaxtyping import Array, Bool, Float
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import CoalitionTable, Players
 from kpp.games.values.abstract import AbstractProductValueFunction
+from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import RBF, AbstractProductKernel
-from kpp.kernels.toolkit import has_product_terms
 from kpp.runtime.batching import average_chunks, rows_that_fit, split_rows, sum_over
 from kpp.typing import Points, RngKey
 
@@ -45,7 +45,9 @@ def is_product_game(value_function: object, function: object) -> TypeGuard[Abstr
     return (
         isinstance(value_function, AbstractProductValueFunction)
         and isinstance(function, RKHSFunction)
-        and has_product_terms(function.kernel)
+        and function.has_product_parts
+        # Absent features of an added function can be filled in, and their factors cannot be replaced.
+        and (function.spanned is function or isinstance(value_function, AbstractImputation))
     )
 
 
@@ -70,8 +72,8 @@ def product_values(
 
     def value(draw: RKHSFunction) -> Array:
         total = jnp.zeros((coalitions.shape[0], x.shape[0], *draw.output_shape), dtype=draw.coefficients.dtype)
-        for term in draw.kernel.product_terms():
-            total = total + _term_values(value_function, term, draw, x, coalitions)
+        for term, part in draw.product_parts():
+            total = total + _term_values(value_function, term, part, x, coalitions)
         return total + jnp.broadcast_to(draw.intercept, total.shape)
 
     return function.map_draws(value)

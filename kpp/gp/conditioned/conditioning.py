@@ -27,7 +27,7 @@ from kpp.gp.conditioned.finite_rank import (
     law_of_features,
     leave_one_out_of_features,
 )
-from kpp.gp.conditioned.process import PriorMean, constant_mean, evaluate_mean, moments_in_blocks
+from kpp.gp.conditioned.process import PriorMean, add_mean, evaluate_mean, moments_in_blocks, posterior_by_root
 from kpp.gp.inducing.features import inducing_features
 from kpp.gp.laplace.by_values import laplace_posterior, leave_one_out_latent
 from kpp.gp.laws.gaussian_laws import LatentPredictive, leave_one_out_by_factor, prior_factor
@@ -91,25 +91,20 @@ class ConditionedGP(eqx.Module):
 
     def function(self) -> RKHSFunction:
         """Return the posterior mean; see `ConditionedProcess.function`."""
-        mean = constant_mean(self.prior_mean)
-        bags = self.points
-        if isinstance(bags, Bags):
-            return RKHSFunction(self.kernel, bags.points, bags.spread(self.coefficients), mean)
-        if isinstance(self.points, AbstractFunctional):
-            return self.points.adjoint(self.kernel, self.coefficients) + mean
-        return RKHSFunction(self.kernel, self.points, self.coefficients, mean)
+        points, coefficients = self.points, self.coefficients
+        if isinstance(points, AbstractFunctional):
+            return add_mean(points.adjoint(self.kernel, coefficients), self.prior_mean)
+        if isinstance(points, Bags):
+            points, coefficients = points.points, points.spread(coefficients)
+        return add_mean(RKHSFunction(self.kernel, points, coefficients), self.prior_mean)
 
     def posterior(self) -> GPPosterior:
-        r"""Return the law with the matrix :math:`R = M^\top`.
-
-        Raises:
-            TypeError: If the prior mean is not a constant.
-        """
+        r"""Return the law with the matrix :math:`R = M^\top`."""
         points, count = self.points, self.coefficients.shape[0]
         root = self.whiten(jnp.eye(count, dtype=self.coefficients.dtype)).T
         if isinstance(points, AbstractFunctional):
-            return GPPosterior(self.function(), points.adjoint(self.kernel, root).coefficients)
-        return GPPosterior(self.function(), points.spread(root) if isinstance(points, Bags) else root)
+            return posterior_by_root(self.function(), points.adjoint(self.kernel, root).coefficients)
+        return posterior_by_root(self.function(), points.spread(root) if isinstance(points, Bags) else root)
 
     def law_of(self, functional: AbstractFunctional) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
         """Return mean and covariance of linear functionals of the function; the process has observed functionals."""

@@ -25,7 +25,7 @@ from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned.process import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.conditioned.process import PriorMean, add_mean, evaluate_mean, posterior_by_root
 from kpp.gp.laplace.by_features import FeatureCovariance, feature_posterior
 from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
@@ -74,7 +74,7 @@ class FeatureGP(eqx.Module):
 
     def function(self) -> RKHSFunction:
         """Return the posterior mean; see `ConditionedProcess.function`."""
-        return RKHSFunction(self.kernel, self.points, self.coefficients, constant_mean(self.prior_mean))
+        return add_mean(RKHSFunction(self.kernel, self.points, self.coefficients), self.prior_mean)
 
     def posterior(self) -> GPPosterior:
         r"""Return the law with a matrix root of q columns.
@@ -89,7 +89,7 @@ class FeatureGP(eqx.Module):
         known = values > values.shape[0] * jnp.finfo(values.dtype).eps * values[-1]
         positive = jnp.where(known, values, 1.0)
         scale = jnp.where(known, 1 / jnp.sqrt(positive * (positive + self.system.ridge)), 0.0)
-        return GPPosterior(self.function(), weighted @ (vectors * scale[None]))
+        return posterior_by_root(self.function(), weighted @ (vectors * scale[None]))
 
 
 def few_features(kernel: AbstractKernel, x: Points, noise_variance: Leaf = 1.0) -> Float[Array, "n q"] | None:

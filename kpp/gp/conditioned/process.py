@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
@@ -67,18 +67,10 @@ class ConditionedProcess(Protocol):
         """Return the law at p points with what a joint draw needs: the covariance or a root of it."""
 
     def function(self) -> RKHSFunction:
-        """Return the posterior mean as a function of the RKHS, plus a constant.
-
-        Raises:
-            TypeError: If the prior mean is not a constant.
-        """
+        """Return the posterior mean: a function of the RKHS, plus the prior mean."""
 
     def posterior(self) -> GPPosterior:
-        """Return the law as a `kpp.GPPosterior`.
-
-        Raises:
-            TypeError: If the prior mean is not a constant.
-        """
+        """Return the law as a `kpp.GPPosterior`."""
 
 
 def moments_in_blocks(moments: Callable[[Points], Moments], x: Points) -> Moments:
@@ -92,11 +84,11 @@ def evaluate_mean(mean: PriorMean, x: Points) -> Array:
     return mean(x) if callable(mean) else jnp.asarray(mean)
 
 
-def constant_mean(mean: PriorMean) -> AnyArray | float:
-    """Return a prior mean that is a constant, or raise TypeError."""
-    if callable(mean):
-        raise TypeError(
-            "the prior mean is not a constant, so that the posterior mean is not a function of the RKHS; `predict` "
-            "gives its values"
-        )
-    return mean
+def add_mean(function: RKHSFunction, mean: PriorMean) -> RKHSFunction:
+    """Return a function of the RKHS plus a prior mean, which its method `function` may give as one of another RKHS."""
+    return function + (mean.function() if hasattr(mean, "function") else mean)
+
+
+def posterior_by_root(mean: RKHSFunction, root: Float[Array, "n r"]) -> GPPosterior:
+    """Return the posterior with a row of the root for each section of the kernel, and 0 for an added function."""
+    return GPPosterior(mean, jnp.pad(root, ((0, mean.num_points - root.shape[0]), (0, 0))))

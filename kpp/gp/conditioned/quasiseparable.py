@@ -22,7 +22,7 @@ from kpp import linalg
 from kpp.foundation.distribution import extra
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned.process import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.conditioned.process import PriorMean, add_mean, evaluate_mean, posterior_by_root
 from kpp.gp.fields import with_ones
 from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
@@ -209,8 +209,8 @@ class QuasiseparableGP(eqx.Module):
         """Return the posterior mean; see `ConditionedProcess.function`."""
         system, residual, _ = self._at(self.points[:0])
         coefficients = system.solve(system.roots * residual)
-        center = 0.0 if self.part is not None else constant_mean(self.prior_mean)
-        return RKHSFunction(self.kernel, self.points, coefficients, center)
+        center = 0.0 if self.part is not None else self.prior_mean
+        return add_mean(RKHSFunction(self.kernel, self.points, coefficients), center)
 
     def posterior(self) -> GPPosterior:
         """Return the law with a root of n * n numbers."""
@@ -218,7 +218,7 @@ class QuasiseparableGP(eqx.Module):
         advice = "`predict` and `kpp_models.components` need no matrix"
         check_memory(8 * count**2, f"The posterior of the function with n = {count} rows", advice)
         system, _, _ = self._at(self.points[:0])
-        return GPPosterior(self.function(), system.factor.solve(jnp.diag(system.roots)).T)
+        return posterior_by_root(self.function(), system.factor.solve(jnp.diag(system.roots)).T)
 
     def _at(self, x: Float[AnyArray, "p 1"]) -> tuple[_Joined, Array, Array]:
         """Return the system at the observed times and x, the residuals, and the places of x in it."""

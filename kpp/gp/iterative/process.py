@@ -17,7 +17,7 @@ from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned.process import PriorMean, constant_mean, evaluate_mean
+from kpp.gp.conditioned.process import PriorMean, add_mean, evaluate_mean, posterior_by_root
 from kpp.gp.iterative.system import IterativeSettings, IterativeSystem, iterative_log_density, kernel_product
 from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
@@ -140,7 +140,7 @@ class IterativeGP(eqx.Module):
 
     def function(self) -> RKHSFunction:
         """Return the posterior mean; see `ConditionedProcess.function`."""
-        return RKHSFunction(self.kernel, self.system.points, self.coefficients, constant_mean(self.prior_mean))
+        return add_mean(RKHSFunction(self.kernel, self.system.points, self.coefficients), self.prior_mean)
 
     def posterior(self) -> GPPosterior:
         r"""Return the law with a matrix root of m columns, for m landmarks; see the class.
@@ -148,9 +148,6 @@ class IterativeGP(eqx.Module):
         .. math:: R R^\top = S \bigl(S^\top (K + D) S\bigr)^{-1} S^\top
 
         The columns of S span the features of the landmarks divided by the noise.
-
-        Raises:
-            TypeError: If the prior mean is not a constant.
         """
         system = self.system
         scale = jnp.sqrt(system.noise)[:, None]
@@ -158,7 +155,7 @@ class IterativeGP(eqx.Module):
         products = kernel_product(self.kernel, system.points, basis / scale)
         matrix = linalg.add_diagonal((basis / scale).T @ products, 1.0)
         factor = linalg.cholesky((matrix + matrix.T) / 2, what="the projected kernel matrix")
-        return GPPosterior(self.function(), linalg.solve_lower(factor, (basis / scale).T).T)
+        return posterior_by_root(self.function(), linalg.solve_lower(factor, (basis / scale).T).T)
 
     def _explained(self) -> Float[Array, " n"]:
         """Return the shares of the noise variances by which the preconditioner reduces the precisions."""

@@ -310,8 +310,8 @@ def draw_functions(
     function, or `num_draws` functions are drawn; their ``batch_shape`` is (chain, draw). Raises ValueError if the
     posterior covariance is not positive definite, as may be in single precision.
     """
-    single = not posterior.batch_shape
-    points = join_points([posterior.mean.points, jnp.asarray(_mixed_rows(rng_key, rows))])
+    single, shared = not posterior.batch_shape, posterior.shared
+    points = join_points([shared.mean.points, jnp.asarray(_mixed_rows(rng_key, rows))])
     shape = (1, num_draws) if single else posterior.batch_shape
     keys = jax.random.split(rng_key, shape)
 
@@ -332,21 +332,20 @@ def draw_functions(
         return linalg.cho_solve(factor, factor @ jax.lax.map(draw_once, keys).T).T
 
     if single:
-        found = jax.jit(deviations)(posterior, keys[0])[None]
+        found = jax.jit(deviations)(shared, keys[0])[None]
     else:
-        found = posterior.mean.map_draws(
-            lambda mean, root, key: deviations(GPPosterior(mean, root), key[None])[0], posterior.root, keys
-        )
+        found = shared.map_draws(lambda draw, key: deviations(draw, key[None])[0], keys)
     if not np.isfinite(np.asarray(found)).all():
         raise ValueError(
             f"`predictor` has a posterior covariance that is not positive definite in {found.dtype}; "
             'call jax.config.update("jax_enable_x64", True) at the top of the program, and fit again'
         )
-    mean = posterior.mean
+    mean = shared.mean
     coefficients = jnp.broadcast_to(mean.coefficients, (*shape, mean.num_points))
     coefficients = found.at[..., : mean.num_points].add(coefficients)
     intercept = jnp.broadcast_to(mean.intercept, shape)
-    return RKHSFunction.over_draws(mean.kernel, points, coefficients, intercept, batch_shape=shape).unfold()
+    drawn = RKHSFunction.over_draws(mean.kernel, points, coefficients, intercept, batch_shape=shape)
+    return posterior.mean.with_spanned(drawn.unfold())
 
 
 def _mixed_rows(rng_key: RngKey, rows: Float[np.ndarray, "p d"]) -> Float[np.ndarray, "q d"]:

@@ -349,12 +349,16 @@ class FiniteDraws(NamedTuple):
     @classmethod
     def of(cls, posterior: GPPosterior, points: Float[AnyArray, "e d"], checked: Float[AnyArray, "p d"]) -> FiniteDraws:
         """Represent a function by its values at points (e, d); the rest is measured at other points (p, d)."""
-        old, points = posterior.mean, jnp.asarray(points)
-        basis, left_out = _represent(posterior, points, jnp.asarray(checked))
-        coefficients = np.pad(np.asarray(old.coefficients), (0, len(points)))
-        root = np.pad(np.asarray(posterior.root), ((0, len(points)), (0, 0)))
-        mean = RKHSFunction(old.kernel, join_points([old.points, points]), coefficients, old.intercept)
-        return cls(mean, np.asarray(basis), root, float(left_out))
+        shared, points = posterior.shared, jnp.asarray(points)
+        basis, left_out = _represent(shared, points, jnp.asarray(checked))
+        old, count = shared.mean, len(points)
+        coefficients = np.pad(np.asarray(old.coefficients), (0, count))
+        spanned = RKHSFunction(old.kernel, join_points([old.points, points]), coefficients, old.intercept)
+        mean = posterior.mean.with_spanned(spanned)
+        basis, root = (
+            np.pad(np.asarray(part), ((0, mean.num_points - len(part)), (0, 0))) for part in (basis, shared.root)
+        )
+        return cls(mean, basis, root, float(left_out))
 
     def draw(self, num: int, generator: np.random.Generator) -> Float[np.ndarray, "N num"]:
         """Draw the coefficients of functions, (N, num)."""

@@ -51,7 +51,7 @@ class GeneralizedGP(AbstractLatentGP):
         kernel: k, with numbers or priors as leaves.
         likelihood: p(y | f), without observations.
         mean: m, the prior mean of f: a number, a prior, or a module from points (n, d) to (n,) that may hold priors,
-            such as `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
+            such as `kpp.gp.LinearMean`.
         latent: "laplace", "sample" or "inducing".
         num_inducing, inducing_points, learn_inducing, seed: As for `GPRegression`.
         minibatch: The number of rows in each step of `kpp.SVI`, with "inducing"; all by default.
@@ -155,7 +155,7 @@ class GPClassification(AbstractLatentGP):
     Args:
         kernel: k, with numbers or priors as leaves.
         mean: m, the prior mean of the latent function: a number, a prior, or a module from points (n, d) to (n,) that
-            may hold priors, such as `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
+            may hold priors, such as `kpp.gp.LinearMean`.
         link: "logit" or "probit".
         latent: "laplace", "sample" or "inducing".
         classes: The two labels; `predict` gives the probability of the second. By default those of the data, in the

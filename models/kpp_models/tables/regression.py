@@ -84,7 +84,7 @@ class GPRegression(AbstractInducing, AbstractGPModel):
         kernel: k, with numbers or priors as leaves.
         noise_variance: :math:`\sigma^2`, in squared units of y; a number (at least 0) or a prior.
         mean: m, in units of y: a number, a prior, or a module from points (n, d) to (n,) that may hold priors, such as
-            `kpp.gp.LinearMean`. With a module, `function` and what needs it are not available.
+            `kpp.gp.LinearMean`.
         row_variances: s, (n,), in squared units of y, at least 0: what is known of the variance of each row, such as
             the squared standard error of a measurement. A new observation has the variance :math:`\sigma^2`.
         latent: "exact", "inducing", "iterative" or "quasiseparable".

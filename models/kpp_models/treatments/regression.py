@@ -84,7 +84,7 @@ class EffectRegression:
             expected, variances = law.mean, law.variance
             draws = _draw(rng_key, expected, law.covariance)
         else:
-            points, is_curve = self.posterior.mean.points, chances is None and np.ndim(index) == 0
+            points, is_curve = self.posterior.mean.spanned.points, chances is None and np.ndim(index) == 0
             grid = make_grid(points, self.column.rows, index, np.asarray(scaled)) if is_curve else None
             draws, expected = responses.average_responses(
                 rng_key, self.posterior, self.likelihood, rows, index, scaled, weights, grid, chances
@@ -99,13 +99,14 @@ class EffectRegression:
 
         r are the leave-one-out residuals. Those at the fitted values are too small where few rows have the treatment.
         """
-        *_, size, rank = self.posterior.root.shape
+        shared = self.posterior.shared
+        *_, size, rank = shared.root.shape
         if self.column.is_number or np.ndim(self.column.index) or not self.mean_is_latent or size != rank:
             raise ValueError(
                 "`doubly_robust` needs a treatment of two values or a category, an outcome of numbers with Gaussian "
                 "noise, and the exact posterior"
             )
-        residuals = self.posterior.mean.coefficients / jnp.sum(self.posterior.root**2, axis=-1)
+        residuals = shared.mean.coefficients / jnp.sum(shared.root**2, axis=-1)
         return np.asarray(jnp.einsum("csbn,csn,tn->csbt", weights, residuals, inverse, precision="highest"))
 
     @property
@@ -144,7 +145,7 @@ class EffectRegression:
         rows, index, scaled = self.column.rows[mask], self.column.index, self.column.scaled(values)
         size = 8 * math.prod(self.posterior.batch_shape) * num_draws * len(rows) * len(values)
         check_memory(2 * size, f"draws of {len(rows)} rows at {len(values)} treatments", "give fewer of them in `at`")
-        grid = make_grid(self.posterior.mean.points, rows, index, scaled)
+        grid = make_grid(self.posterior.mean.spanned.points, rows, index, scaled)
         arguments = jnp.asarray(rows), index, jnp.asarray(scaled), grid, num_draws
         draws = responses.draw_responses(rng_key, self.posterior, self.likelihood, *arguments)
         return np.swapaxes(_joined(draws), 2, 3)

@@ -62,13 +62,6 @@ def test_mean_function_shifts_targets_and_field(bags):
     np.testing.assert_allclose(found["field"]["latent_variance"], plain["field"]["latent_variance"], rtol=1e-10)
 
 
-def test_mean_function_is_no_function_of_the_space(bags):
-    model, data = prepared(bags, LinearMean(WEIGHTS, BIAS))
-    for ask in (model.function_draw, model.posterior_draw):
-        with pytest.raises(TypeError, match="the prior mean is not a constant"):
-            jax.eval_shape(lambda data, ask=ask: ask({}, data), data)
-
-
 PRIORS = LinearMean(dist.Normal(0.0, 1.0).expand([2]), dist.Normal(0.0, 2.0))
 
 

@@ -130,11 +130,6 @@ def test_classification_takes_a_mean_function():
     np.testing.assert_allclose(steep.predict(far)["probability"].squeeze(), [1.0, 0.0], atol=1e-12)
 
 
-def test_a_mean_function_leaves_no_function_of_the_rkhs(with_variances):
-    with pytest.raises(TypeError, match="the prior mean is not a constant"):
-        with_variances.function()
-
-
 @pytest.mark.slow
 def test_a_fit_with_variances_and_a_mean_is_saved(with_variances, tmp_path):
     with_variances.save(tmp_path / "fit.nc")

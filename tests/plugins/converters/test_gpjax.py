@@ -45,6 +45,13 @@ def test_kernels_have_the_same_values(kernel):
     np.testing.assert_allclose(found, kernel.cross_covariance(X, X_TEST), rtol=1e-12, atol=1e-12)
 
 
+class Slope(gpjax.mean_functions.AbstractMeanFunction):
+    """A mean that GPJax does not have."""
+
+    def __call__(self, x):
+        return jnp.sin(x[:, :1]) - 0.5 * x[:, 2:]
+
+
 def model(kernel=KERNELS["RBF"], mean=None, likelihood=None, **options):
     prior = gpjax.gps.Prior(kernel=kernel, mean_function=Zero() if mean is None else mean, **options)
     return prior * (Gaussian(0.3) if likelihood is None else likelihood)
@@ -53,6 +60,7 @@ def model(kernel=KERNELS["RBF"], mean=None, likelihood=None, **options):
 MODELS = {
     "zero mean": lambda: model(),
     "constant mean, tree": lambda: model(KERNELS["tree"], Constant(0.7)),
+    "sum of means": lambda: model(mean=Constant(0.7) + Slope()),
     "jitter": lambda: model(jitter=1e-3),
 }
 
@@ -72,7 +80,6 @@ REFUSED = {
     "kernel gpjax.White": lambda: model(kernels.White()),
     "kernel gpjax.ArcCosine": lambda: model(kernels.ArcCosine()),
     "compute engine DiagonalKernelComputation": lambda: model(kernels.RBF(compute_engine=DiagonalKernelComputation())),
-    "mean function gpjax.SumMeanFunction": lambda: model(mean=Constant(0.7) + Constant(0.1)),
 }
 
 
@@ -95,10 +102,9 @@ def test_what_is_no_posterior_is_a_type_error(message, build):
         kpp.as_gp_posterior(build())
 
 
-def sparse(family, *moments, **options):
-    return getattr(gpjax.variational_families, family)(
-        model(KERNELS["tree"], Constant(0.7), **options), X[:5], *moments
-    )
+def sparse(family, *moments, mean=None, **options):
+    prior_mean = Constant(0.7) if mean is None else mean
+    return getattr(gpjax.variational_families, family)(model(KERNELS["tree"], prior_mean, **options), X[:5], *moments)
 
 
 ROOT = jnp.linalg.cholesky(0.3 * jnp.eye(5) + 0.02)
@@ -107,6 +113,7 @@ SPARSE = {
     "collapsed": lambda: sparse("CollapsedVariationalGaussian"),
     "whitened": lambda: sparse("WhitenedVariationalGaussian", CENTER, ROOT),
     "values themselves": lambda: sparse("VariationalGaussian", CENTER, 0.1 * ROOT),
+    "values themselves, mean function": lambda: sparse("VariationalGaussian", CENTER, 0.1 * ROOT, mean=Slope()),
     "dual": lambda: sparse("DualVariationalGaussian", CENTER, jnp.eye(5) + 0.1),
     "counts, jitter": lambda: sparse("WhitenedVariationalGaussian", CENTER, ROOT, likelihood=Poisson(), jitter=1e-3),
 }

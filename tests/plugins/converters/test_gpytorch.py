@@ -96,6 +96,8 @@ def constant(value):
 MODELS = {
     "zero mean": lambda: Model(),
     "constant mean": lambda: Model(KERNELS["tree"], constant(0.7)),
+    "linear mean": lambda: Model(KERNELS["tree"], means.LinearMean(3)),
+    "linear mean without bias": lambda: Model(mean=means.LinearMean(3, bias=False)),
     "fixed noise": lambda: Model(likelihood=likelihoods.FixedNoiseGaussianLikelihood(torch.linspace(0.1, 0.5, 15))),
     "fixed and learned noise": lambda: Model(
         likelihood=likelihoods.FixedNoiseGaussianLikelihood(torch.linspace(0.1, 0.5, 15), learn_additional_noise=True)
@@ -141,7 +143,7 @@ def batched():
 REFUSED = {
     "`forward` of Doubled": lambda: Doubled(),
     "Calling overrides `__call__`": lambda: Calling(),
-    "mean gpytorch.LinearMean": lambda: Model(mean=means.LinearMean(3)),
+    "mean gpytorch.LinearMeanGrad": lambda: Model(mean=means.LinearMeanGrad(3)),
     "kernel gpytorch.CosineKernel": lambda: Model(kernels.CosineKernel()),
     "kernel gpytorch.SpectralMixtureKernel": lambda: Model(kernels.SpectralMixtureKernel(2, ard_num_dims=3)),
     "kernel gpytorch.InducingPointKernel": lambda: Model(
@@ -169,12 +171,14 @@ def test_other_modules_are_a_type_error():
 
 
 class Sparse(gpytorch.models.ApproximateGP):
-    def __init__(self, strategy="VariationalStrategy", law="CholeskyVariationalDistribution", kernel=None, **options):
+    def __init__(
+        self, strategy="VariationalStrategy", law="CholeskyVariationalDistribution", kernel=None, mean=None, **options
+    ):
         variational = gpytorch.variational
         law = getattr(variational, law)(5, **options)
         strategy = getattr(variational, strategy)(self, torch.as_tensor(X[:5]), law, learn_inducing_locations=True)
         super().__init__(strategy)
-        self.mean_module = constant(0.7)
+        self.mean_module = constant(0.7) if mean is None else mean
         self.covar_module = scaled(kernels.RBFKernel(ard_num_dims=3), 1.7) if kernel is None else kernel
 
     forward = Model.forward
@@ -196,6 +200,7 @@ SPARSE = {
     "whitened": lambda: trained(Sparse(), likelihoods.GaussianLikelihood(), Y),
     "classes": lambda: trained(Sparse(), likelihoods.BernoulliLikelihood(), (Y > 0).astype(float)),
     "mean field": lambda: trained(Sparse(law="MeanFieldVariationalDistribution"), likelihoods.GaussianLikelihood(), Y),
+    "linear mean": lambda: trained(Sparse(mean=means.LinearMean(3)), likelihoods.GaussianLikelihood(), Y),
     "values themselves": lambda: trained(
         Sparse("UnwhitenedVariationalStrategy", kernel=scaled(kernels.MaternKernel(2.5), 1.7)),
         likelihoods.GaussianLikelihood(),

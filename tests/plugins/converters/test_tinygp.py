@@ -161,6 +161,8 @@ PROCESSES = {
     "numbers": (ONE, TIMES, LATER, {"mean": 0.7}),
     "variances of rows": (ONE, X, X_TEST, {"diag": jnp.linspace(0.1, 0.5, 12)}),
     "dense noise": (ONE, X, X_TEST, {"noise": tinygp.noise.Dense(0.1 * jnp.eye(12) + 0.02)}),
+    "a mean function": (ONE, X, X_TEST, {"mean": lambda x: x[0] * x[1]}),
+    "a mean function of numbers": (ONE, TIMES, LATER, {"mean": jnp.sin}),
     "quasiseparable": (QUASISEPARABLE["tree"], TIMES, LATER, {"mean": 0.7, "diag": jnp.asarray(0.1)}),
 }
 
@@ -177,7 +179,7 @@ def moments(posterior, x):
     return posterior.mean(x), posterior.covariance(x, x), posterior.variance(x)
 
 
-@pytest.mark.slow_variants("quasiseparable", "variances of rows", "dense noise")
+@pytest.mark.slow_variants("quasiseparable", "variances of rows", "dense noise", "a mean function")
 @pytest.mark.parametrize(("kernel", "points", "x", "options"), PROCESSES.values(), ids=PROCESSES)
 def test_conditioned_processes_agree(kernel, points, x, options):
     process, covariance = condition(kernel, points, x, {"diag": jnp.asarray(0.1), **options})
@@ -227,9 +229,6 @@ REFUSED = {
     "kernel kernels.base.Custom": lambda: with_kernel(kernels.Custom(lambda a, b: jnp.exp(-jnp.sum((a - b) ** 2)))),
     "kernel transforms.Transform": lambda: with_kernel(transforms.Transform(jnp.sin, kernels.ExpSquared())),
     "`order` of at least 1, got 0.5": lambda: with_kernel(kernels.Polynomial(order=0.5, sigma=9.0)),
-    "`mean` of the GaussianProcess": lambda: condition(
-        ONE, X, X_TEST, {"diag": jnp.asarray(0.1), "mean": lambda x: x[0]}
-    )[0],
     # Values are not needed to refuse these.
     r"must be an array \(n,\) or \(n, d\), got tuple": lambda: eqx.filter_eval_shape(of_pairs),
     "is not conditioned": lambda: eqx.filter_eval_shape(lambda: tinygp.GaussianProcess(ONE, X)),

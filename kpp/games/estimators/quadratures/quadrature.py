@@ -109,14 +109,12 @@ def quadrature_shapley(
     references = value_function.references(x.shape[1]).astype(x.dtype)
     rows = min(references.shape[0], batch_size or max(1, _PAIRS // function.num_points))
     chunks = average_chunks(references, rows)
-    columns = even_size(function.num_points, max(1, _PAIRS // rows))
+    columns = max(1, _PAIRS // rows)
 
     def explain(draw: RKHSFunction) -> Array:
         def block(points: Array) -> Array:
-            terms = draw.kernel.product_terms()
-            return sum_arrays(
-                _term_values(value_function, term, draw, points, players, chunks, columns) for term in terms
-            )
+            parts = draw.product_parts()
+            return sum_arrays(_term_values(value_function, *part, points, players, chunks, columns) for part in parts)
 
         # For a single point XLA fuses the steps after all; with many features two points then take less time than one.
         return map_rows(block, x, min(max(x.shape[0], 2 if x.shape[1] > 16 else 1), _POINTS))
@@ -133,7 +131,8 @@ def _term_values(
     chunks: tuple[Array, Array],
     columns: int,
 ) -> Float[Array, "p g *outputs"]:
-    """Return the Shapley values for one product term, from `columns` points of the function at once."""
+    """Return the Shapley values for one product term, from at most `columns` points of the function at once."""
+    columns = even_size(function.num_points, columns)
     coefficients = split_weights(weigh_null_players(term, function, x, players), columns)
     sections = by_sign(term, _ratio_sections, _signed_sections)
 
@@ -279,8 +278,8 @@ def quadrature_interactions(
     pairs = ~np.eye(players.num_players, dtype=bool)
 
     def explain(draw: RKHSFunction) -> Array:
-        terms = draw.kernel.product_terms()
-        values = sum_arrays(_term_interactions(value_function, term, draw, x, players, chunks, nodes) for term in terms)
+        parts = draw.product_parts()
+        values = sum_arrays(_term_interactions(value_function, *part, x, players, chunks, nodes) for part in parts)
         values = jnp.moveaxis(jnp.where(pairs[None, None], values, 0.0), 1, -1)
         return values.reshape(*values.shape[:3], *draw.output_shape)
 

@@ -17,7 +17,7 @@ only, which are formed in blocks: no array (m, m) or (m, p) is formed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -149,15 +149,15 @@ class LandmarkEmbeddings(eqx.Module):
         return lambda mask: average(mask)(x)
 
     def absent_averages(
-        self, terms: tuple[AbstractProductKernel, ...], points: Points
+        self, pairs: Sequence[tuple[AbstractProductKernel, Points]]
     ) -> Callable[[Mask], Callable[[Float[Array, "p d"]], Float[Array, "p k"]]]:
-        """Return the weighted sums of the factors of absent features, between the background and n points.
+        """Return the weighted sums of the factors of absent features, between the background and points of each term.
 
-        They are a function from the mask of a coalition to a function from p points to the sums (p, t n), one after the
-        other of t product kernels, without their scales.
+        They are a function from the mask of a coalition to a function from p points to the sums, (p, k) for k points of
+        all product kernels, those of one after the other, without their scales.
         """
-        size = self._block_size(len(terms) * points.shape[0])
-        parts = [_sections(term, split_rows(self.background, size), points) for term in terms]
+        size = self._block_size(sum(points.shape[0] for _, points in pairs))
+        parts = [_sections(term, split_rows(self.background, size), points) for term, points in pairs]
 
         def of_block(blocks: tuple[PyTree, ...], mask: Mask) -> Array:
             return jnp.concatenate(

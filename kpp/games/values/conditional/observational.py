@@ -33,7 +33,7 @@ from kpp.games.values.imputation import imputed_values, mean_prediction
 from kpp.games.values.product_games import example_functions
 from kpp.games.values.weighted import MAX_ENTRIES, AbstractWeighted, embedded_values, weighted_sums
 from kpp.kernels import AbstractKernel, AbstractProductKernel, Matern12, parameter
-from kpp.kernels.toolkit import check_positive, has_product_terms
+from kpp.kernels.toolkit import check_positive
 from kpp.linalg import FactorizationError
 from kpp.linalg.toolkit import DenseRidge
 from kpp.runtime.batching import NUM_BLOCKS, map_blocks, map_rows, rows_that_fit, sum_arrays
@@ -147,7 +147,7 @@ class Observational(AbstractWeighted):
             check_memory(num_bytes, f"an exact observational game with m = {size} background points", advice)
         if self.is_embedded(function):
             values = embedded_values(self, function, x, jnp.asarray(coalitions))
-        elif isinstance(function, RKHSFunction) and has_product_terms(function.kernel):
+        elif isinstance(function, RKHSFunction) and function.has_product_parts:
             values = self._values_of_products(function, x, coalitions)
         else:
             values = imputed_values(self, function, x, coalitions)
@@ -181,14 +181,14 @@ class Observational(AbstractWeighted):
     def is_embedded(self, function: object) -> bool:
         """Return whether "embedded" is used for a function: present features come from the background, too."""
         if self.estimator == "auto":
-            return isinstance(function, RKHSFunction) and not has_product_terms(function.kernel)
+            return isinstance(function, RKHSFunction) and not function.has_product_parts
         return self.estimator == "embedded"
 
     def kernel_for(self, function: object) -> AbstractKernel:
         """Return the field `kernel`, else the product kernel of the function, else the RBF that the class describes."""
         if self.kernel is not None:
             return single_term(self.kernel) or self.kernel
-        own = single_term(function.kernel) if isinstance(function, RKHSFunction) else None
+        own = single_term(function.spanned.kernel) if isinstance(function, RKHSFunction) else None
         return own or median_kernel(jnp.asarray(self.background))
 
     def embeddings(self, kernel: AbstractKernel) -> LandmarkEmbeddings:
@@ -301,7 +301,7 @@ def _product_values(
     def of_draw(draw: RKHSFunction) -> Array:
         def block(rows: Array | None) -> Array:
             weights = value_function.weights_of(value_function.kernel_for(draw), rows)
-            parts = [_term_sums(term, draw, background, rows) for term in draw.kernel.product_terms()]
+            parts = [_term_sums(term, part, background, rows) for term, part in draw.product_parts()]
 
             def of_coalition(mask: Array) -> Array:
                 found = weights(mask)
@@ -327,16 +327,16 @@ def _landmark_values(
     """Value coalitions of a sum of product kernels in low rank, by averages of the factors of absent features."""
 
     def of_draw(draw: RKHSFunction) -> Array:
-        terms = draw.kernel.product_terms()
-        averages = value_function.embeddings(value_function.kernel_for(draw)).absent_averages(terms, draw.points)
-        coefficients = jnp.concatenate([term.scale * draw.coefficients for term in terms])
+        pairs = [(term, part.points) for term, part in draw.product_parts()]
+        averages = value_function.embeddings(value_function.kernel_for(draw)).absent_averages(pairs)
+        coefficients = jnp.concatenate([term.scale * part.coefficients for term, part in draw.product_parts()])
         size = rows_that_fit(x.shape[0], coefficients.shape[0], MAX_ENTRIES)
 
         def of_coalition(mask: Array) -> Array:
             average = averages(mask)
 
             def of_points(rows: Array) -> Array:
-                present = [restricted_matrices(term, rows, draw.points)(mask) for term in terms]
+                present = [restricted_matrices(term, rows, points)(mask) for term, points in pairs]
                 sections = jnp.concatenate(present, axis=1) * average(rows)
                 return jnp.tensordot(sections, coefficients, axes=(1, 0), precision="highest")
 

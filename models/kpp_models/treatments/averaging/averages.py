@@ -87,21 +87,23 @@ def average_by_inducing(
     The covariances contain the variances that the inducing points leave out, (t,), which are returned, too. They are
     computed at `few`, a sample of the rows.
     """
-    kernel, inducing = draw.mean.kernel, draw.mean.points
+    shared, mean = draw.shared, draw.mean
+    kernel, inducing = shared.mean.kernel, shared.mean.points
     whitener = inducing_features(kernel, inducing, inducing[:1])[0]
 
     def at_value(value: Array) -> Array:
-        return jnp.matmul(weights, kernel(rows.at[:, column].set(value), inducing), precision="highest")
+        return jnp.matmul(weights, mean.kernel(rows.at[:, column].set(value), mean.points), precision="highest")
 
     sections = jnp.swapaxes(jax.lax.map(at_value, values), 0, 1)  # one matrix (n, m) in memory at a time
+    means = sections @ mean.coefficients + mean.intercept  # weights sum to 1
+    sections = sections[..., : len(inducing)]  # without a function that was added to the mean
     at_few = PartialDependence(few, column, values)
     explained = at_few.representer(kernel)(inducing).T @ whitener.T
     left_out = at_few.prior_covariance(kernel) - explained @ explained.T
-    features, whitened = sections @ whitener.T, sections @ draw.root
+    features, whitened = sections @ whitener.T, sections @ shared.root
     covariance = jnp.matmul(features, jnp.swapaxes(features, 1, 2), precision="highest") + left_out[None]
     covariance -= jnp.matmul(whitened, jnp.swapaxes(whitened, 1, 2), precision="highest")
-    mean = sections @ draw.mean.coefficients + draw.mean.intercept  # weights sum to 1
-    return FunctionalLaw(mean, covariance), jnp.maximum(jnp.diagonal(left_out), 0.0)
+    return FunctionalLaw(means, covariance), jnp.maximum(jnp.diagonal(left_out), 0.0)
 
 
 @eqx.filter_jit

@@ -73,18 +73,20 @@ def draw_over_grid(
     Without a grid of these rows and values it is drawn by the covariance matrix.
     """
     check_count(num_draws, "num_draws", 2 * len(rows) * len(values))
-    if grid is None or not has_product_terms(posterior.mean.kernel):
+    shared = posterior.shared
+    kernel = shared.mean.kernel
+    if grid is None or not has_product_terms(kernel):
         return _draw_by_covariance(rng_key, posterior, at_settings(rows, column, values), num_draws)
     prior_key, noise_key = jax.random.split(rng_key)
-    prior = _draw_prior(prior_key, posterior.mean.kernel, grid, column, num_draws)
-    projected = prior[:, grid.point_values, grid.point_rows] @ posterior.root  # R^T f(X) of v
-    gram = posterior.mean.kernel.gram(posterior.mean.points)
-    explained = jnp.eye(posterior.root.shape[1]) - posterior.root.T @ gram @ posterior.root
+    prior = _draw_prior(prior_key, kernel, grid, column, num_draws)
+    projected = prior[:, grid.point_values, grid.point_rows] @ shared.root  # R^T f(X) of v
+    gram = kernel.gram(shared.mean.points)
+    explained = jnp.eye(shared.root.shape[1]) - shared.root.T @ gram @ shared.root
     noise = jax.random.normal(noise_key, projected.shape, projected.dtype) @ root(explained).T  # S xi of v
 
     def at_value(value: Array, setting: Array) -> Array:
         points = rows.at[:, column].set(value)
-        update = (projected + noise) @ posterior.whitened(points).T
+        update = (projected + noise) @ shared.whitened(points).T
         return posterior.mean(points)[None] + prior[:, setting, grid.members] - update
 
     return jnp.swapaxes(jax.lax.map(lambda pair: at_value(*pair), (values, grid.settings)), 0, 1)
