@@ -6,7 +6,6 @@ The noise differs from point to point and from feature to feature: it is the exp
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -25,8 +24,6 @@ from kpp.typing import AnyArray
 #: The largest number of entries of the factors of all features, 8 GB.
 MAX_ENTRIES = 1e9
 
-# The number of points that are predicted at a time.
-_BLOCK = 256
 _WHAT = "the kernel matrix of the explained points plus their noise"
 
 
@@ -53,6 +50,8 @@ class AbstractExplanationProcess(eqx.Module):
 
     #: The number of inducing points; None without them.
     num_inducing: ClassVar[Any] = None
+    #: The number of points that are predicted at a time.
+    block_size: ClassVar[int] = 256
 
     kernel: AbstractKernel
     points: Float[Array, "N d"]
@@ -61,9 +60,23 @@ class AbstractExplanationProcess(eqx.Module):
     variance: Float[Array, " D"]
     correlations: Float[Array, "D D"] | None
 
-    @abstractmethod
     def predict(self, x: ArrayLike) -> ProcessLaw:
-        """Predict the explanations of p points (p, d): the law, of NumPy arrays."""
+        """Predict the explanations of points, by the formula of the class.
+
+        Args:
+            x: p points, (p, d).
+
+        Returns:
+            The law, of NumPy arrays (p, D), with its covariance (p, D, D) if features are correlated.
+        """
+        x = np.asarray(x)
+        # In blocks of few sizes, so that little is compiled and memory is bounded.
+        parts = [jax.tree.map(np.asarray, self.predict_block(rows)) for rows in filled_chunks(x, self.block_size)]
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(x)], *parts)
+
+    @abstractmethod
+    def predict_block(self, x: AnyArray) -> ProcessLaw:
+        """Predict the explanations of at most `block_size` points by a compiled program."""
 
 
 class ExplanationProcess(AbstractExplanationProcess):
@@ -73,6 +86,15 @@ class ExplanationProcess(AbstractExplanationProcess):
 
         f_d \sim \mathrm{GP}(0, s_d^2\, k), \qquad
         E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
+
+    The prediction at points has the mean and the variance
+
+    .. math::
+
+        \mu_d = k_* (K + U_d / s_d^2)^{-1} E_{:d}, \qquad
+        V_d = s_d^2 \bigl[k_{**} - k_* (K + U_d / s_d^2)^{-1} k_*^\top\bigr]
+
+    and the noiseless variance with U = 0. It is at most :math:`V_d`, and both are at least 0.
 
     Args:
         kernel, points, values, noise, variance, correlations: As for `AbstractExplanationProcess`.
@@ -115,23 +137,19 @@ class ExplanationProcess(AbstractExplanationProcess):
             linalg.check_factor(factors[number], linalg.add_diagonal(gram, relative[:, number]), what=_WHAT)
         return cls(kernel, points, values, noise, variance, None, noiseless, factors, coefficients)
 
-    def predict(self, x: ArrayLike) -> ProcessLaw:
-        r"""Predict the explanations of points.
+    @eqx.filter_jit
+    def predict_block(self, x: AnyArray) -> ProcessLaw:
+        x = jnp.asarray(x)
+        cross, prior = self.kernel(x, self.points), self.kernel.diagonal(x)
 
-        .. math::
+        def left(factor: Array) -> Array:
+            return jnp.maximum(prior - jnp.sum(linalg.solve_lower(factor, cross.T) ** 2, axis=0), 0.0)
 
-            \mu_d = k_* (K + U_d / s_d^2)^{-1} E_{:d}, \qquad
-            V_d = s_d^2 \bigl[k_{**} - k_* (K + U_d / s_d^2)^{-1} k_*^\top\bigr]
-
-        and the noiseless variance with U = 0. It is at most :math:`V_d`, and both are at least 0.
-
-        Args:
-            x: p points, (p, d).
-
-        Returns:
-            The law, of NumPy arrays (p, D).
-        """
-        return in_blocks_of_points(lambda rows: _predict(self, rows), x, _BLOCK)
+        variances = jax.vmap(left, out_axes=1)(jnp.concatenate([self.factors, self.noiseless_factor[None]]))
+        # Less noise means less variance, also where rounding says otherwise.
+        variance, noiseless = variances[:, :-1], jnp.minimum(variances[:, -1:], variances[:, :-1])
+        scale = self.variance[None, :]
+        return ProcessLaw(cross @ self.coefficients, scale * variance, scale * noiseless)
 
     def log_evidence(self) -> Float[Array, " D"]:
         r"""Return :math:`\log p(E_{:d})` for each feature."""
@@ -148,11 +166,9 @@ def feature_covariance(variance: Array, correlations: Array) -> Float[Array, "D 
     return scale[:, None] * correlations * scale[None, :]
 
 
-def in_blocks_of_points(predict: Callable[[AnyArray], ProcessLaw], x: ArrayLike, size: int) -> ProcessLaw:
-    """Predict points (p, d) in blocks of few sizes, so that little is compiled and memory is bounded."""
-    x = np.asarray(x)
-    parts = [jax.tree.map(np.asarray, predict(rows)) for rows in filled_chunks(x, size)]
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: len(x)], *parts)
+def factorize(gram: Float[Array, "N N"], noise: Float[AnyArray, "N F"]) -> Float[Array, "F N N"]:
+    """Return the Cholesky factor of the kernel matrix plus each column of the noise on its diagonal."""
+    return jax.vmap(lambda column: linalg.cholesky(linalg.add_diagonal(gram, column)), in_axes=1)(jnp.asarray(noise))
 
 
 @jax.jit
@@ -192,31 +208,12 @@ def _condition(
 ) -> tuple[Array, Array, Array, Array]:
     """Return K, its factors with the noise in all columns but the last, the factor with the last, and the solutions."""
     gram = kernel.gram(points)
-
-    def factorize(noise: Array) -> Array:
-        return linalg.cholesky(linalg.add_diagonal(gram, noise))
-
-    factors = jax.vmap(factorize, in_axes=1)(jnp.asarray(relative))
+    factors = factorize(gram, relative)
     return gram, factors[:-1], factors[-1], _solve(factors[:-1], values)
 
 
 def _solve(factors: Array, values: Array) -> Array:
     return jax.vmap(linalg.cho_solve, in_axes=(_axis(factors), 1), out_axes=1)(_shared(factors), values)
-
-
-@eqx.filter_jit
-def _predict(process: ExplanationProcess, x: AnyArray) -> ProcessLaw:
-    x = jnp.asarray(x)
-    cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
-
-    def left(factor: Array) -> Array:
-        return jnp.maximum(prior - jnp.sum(linalg.solve_lower(factor, cross.T) ** 2, axis=0), 0.0)
-
-    variances = jax.vmap(left, out_axes=1)(jnp.concatenate([process.factors, process.noiseless_factor[None]]))
-    # Less noise means less variance, also where rounding says otherwise.
-    variance, noiseless = variances[:, :-1], jnp.minimum(variances[:, -1:], variances[:, :-1])
-    scale = process.variance[None, :]
-    return ProcessLaw(cross @ process.coefficients, scale * variance, scale * noiseless)
 
 
 def _axis(factors: Array) -> int | None:

@@ -24,10 +24,9 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from kpp import linalg
 from kpp.kernels import RBF, AbstractKernel
 from kpp.typing import AnyArray
-from kpp_gpec.process.explanation_process import leave_one_out_law, log_evidence
+from kpp_gpec.process.explanation_process import factorize, leave_one_out_law, log_evidence
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic
 
 #: The methods for choosing the hyperparameters that are not given.
@@ -186,11 +185,7 @@ def _loss(
         geodesic = None if boundary is None else dataclasses.replace(boundary, **own)
         gram = combine_kernels(geodesic, parameters.get("lengthscale")).gram(points)
         variance = jnp.asarray(parameters["variance"])
-
-        def factorize(relative: Array) -> Array:
-            return linalg.cholesky(linalg.add_diagonal(gram, relative))
-
-        factors = jax.vmap(factorize, in_axes=1)(noise / variance[None, :])
+        factors = factorize(gram, noise / variance[None, :])
         if method != "cross-validation":
             return -jnp.sum(log_evidence(factors, values, variance))
         mean, spread = leave_one_out_law(factors, values, variance)

@@ -9,6 +9,7 @@ points do not explain is that of FITC: remainders at explained points are indepe
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -26,11 +27,8 @@ from kpp_gpec.process.explanation_process import (
     AbstractExplanationProcess,
     ProcessLaw,
     feature_covariance,
-    in_blocks_of_points,
 )
 
-# The number of points that are predicted at a time, with correlated features and with independent ones.
-_BLOCK, _BLOCK_OF_EACH = 32, 256
 _WHAT = "the precision of the weights of the inducing points"
 
 
@@ -99,14 +97,13 @@ class AbstractLowRankProcess(AbstractExplanationProcess):
     def _solve(cls, features: Nystrom, points: Array, values: Array, noise: Array, root: Array) -> tuple[Array, Array]:
         """Return the last two fields, factors and means of the weights."""
 
-    def _map(self, x: Array) -> tuple[Float[Array, "p m"], Float[Array, " p"]]:
-        """Return the kernel features of points, and the share of the prior variance that they leave out."""
-        phi = self.features.feature_map(x)
-        return phi, jnp.maximum(self.kernel.diagonal(x) - jnp.sum(phi**2, axis=1), 0.0)
-
 
 class LowRankProcess(AbstractLowRankProcess):
     r"""Independent features: D systems of m equations.
+
+    The prediction at points has the variance
+
+    .. math:: V_d = s_d^2\, \bigl(k_{**} - |\phi_*|^2 + \phi_*^\top A_d^{-1} \phi_*\bigr)
 
     Args:
         kernel, points, values, noise, variance, correlations, features, root: As for `AbstractLowRankProcess`.
@@ -122,33 +119,28 @@ class LowRankProcess(AbstractLowRankProcess):
     def _solve(cls, features: Nystrom, points: Array, values: Array, noise: Array, root: Array) -> tuple[Array, Array]:
         scales = jnp.diagonal(root)[:, None, None]
         columns = values.T[..., None], noise.T[..., None], scales
-
-        def of_feature(column: tuple[Array, ...]) -> tuple[Array, Array, Array]:
-            return _condition(features, points, *column)
-
-        matrices, factors, coefficients = jax.lax.map(of_feature, columns)
+        matrices, factors, coefficients = jax.lax.map(lambda column: _condition(features, points, *column), columns)
         for matrix, factor in zip(matrices, factors, strict=True):
             linalg.check_factor(factor, matrix, what=_WHAT)
         return factors, coefficients[:, 0]
 
-    def predict(self, x: ArrayLike) -> ProcessLaw:
-        r"""Predict the explanations of points.
-
-        .. math:: V_d = s_d^2\, \bigl(k_{**} - |\phi_*|^2 + \phi_*^\top A_d^{-1} \phi_*\bigr)
-
-        Args:
-            x: p points, (p, d).
-
-        Returns:
-            The law, of NumPy arrays (p, D).
-        """
-        return in_blocks_of_points(lambda rows: _predict_each(self, rows), x, _BLOCK_OF_EACH)
+    @eqx.filter_jit
+    def predict_block(self, x: AnyArray) -> ProcessLaw:
+        phi, rest = _map(self.features, jnp.asarray(x))
+        known = jax.lax.map(lambda factor: jnp.sum(linalg.solve_lower(factor, phi.T) ** 2, axis=0), self.factors)
+        scale, noiseless = self.variance[None, :], rest[:, None] * self.variance[None, :]
+        return ProcessLaw((phi @ self.coefficients.T) * jnp.sqrt(scale), noiseless + known.T * scale, noiseless)
 
 
 class LowRankMultitaskProcess(AbstractLowRankProcess):
     r"""Features that vary together: one system of D m equations.
 
-    With all explained points as inducing points the process equals `MultitaskProcess`.
+    With all explained points as inducing points the process equals `MultitaskProcess`. The prediction at points has the
+    covariance
+
+    .. math:: \Sigma = (k_{**} - |\phi_*|^2)\, B + (L \otimes \phi_*)^\top A^{-1} (L \otimes \phi_*)
+
+    with the matrix A that `factor` factorizes.
 
     Args:
         kernel, points, values, noise, variance, correlations, features, root: As for `AbstractLowRankProcess`.
@@ -160,6 +152,8 @@ class LowRankMultitaskProcess(AbstractLowRankProcess):
         Bonilla, Chai and Williams, Multi-task Gaussian process prediction, 2008, for the prior.
     """
 
+    block_size: ClassVar[int] = 32
+
     factor: Float[Array, "Dm Dm"]
     coefficients: Float[Array, "D m"]
 
@@ -169,30 +163,42 @@ class LowRankMultitaskProcess(AbstractLowRankProcess):
         linalg.check_factor(factor, matrix, what=_WHAT)
         return factor, coefficients
 
-    def predict(self, x: ArrayLike) -> ProcessLaw:
-        r"""Predict the explanations of points, with the covariance of the features.
+    @eqx.filter_jit
+    def predict_block(self, x: AnyArray) -> ProcessLaw:
+        phi, rest = _map(self.features, jnp.asarray(x))
+        covariance = self.root @ self.root.T
 
-        .. math:: \Sigma = (k_{**} - |\phi_*|^2)\, B + (L \otimes \phi_*)^\top A^{-1} (L \otimes \phi_*)
+        def remaining(row: Array) -> Array:
+            whitened = linalg.solve_lower(self.factor, jnp.kron(self.root.T, row[:, None]))
+            return whitened.T @ whitened
 
-        with the matrix A that `factor` factorizes.
+        left = rest[:, None, None] * covariance[None] + jax.lax.map(remaining, phi)
+        noiseless = rest[:, None] * jnp.diagonal(covariance)[None, :]
+        mean = (phi @ self.coefficients.T) @ self.root.T
+        return ProcessLaw(mean, jnp.diagonal(left, axis1=1, axis2=2), noiseless, left)
 
-        Args:
-            x: p points, (p, d).
-
-        Returns:
-            The law, of NumPy arrays (p, D), its covariance (p, D, D).
-        """
-        return in_blocks_of_points(lambda rows: _predict(self, rows), x, _BLOCK)
-
+    @eqx.filter_jit
     def log_evidence(self) -> Float[Array, ""]:
         r"""Return :math:`\log p(E)`, of all features together."""
-        return _log_evidence(self)
+        _, precisions, target = _weigh(self.features, self.points, self.values, self.noise, self.root)
+        squares = jnp.sum(precisions * self.values**2) - jnp.sum(linalg.solve_lower(self.factor, target) ** 2)
+        determinant = linalg.half_log_determinant(self.factor) - 0.5 * jnp.sum(jnp.log(precisions))
+        return -0.5 * squares - determinant - 0.5 * self.values.size * jnp.log(2 * jnp.pi)
 
 
-def _precisions(features: Nystrom, phi: Array, points: Array, noise: Array, root: Array) -> Float[Array, "N D"]:
-    r"""Return :math:`\Lambda^{-1}`, of noise and remainders."""
-    left = jnp.maximum(features.kernel.diagonal(points) - jnp.sum(phi**2, axis=1), 0.0)  # of FITC
-    return 1 / (noise + left[:, None] * jnp.sum(root**2, axis=1)[None, :])
+def _map(features: Nystrom, x: Array) -> tuple[Float[Array, "p m"], Float[Array, " p"]]:
+    """Return the kernel features of points, and the share of the prior variance that they leave out."""
+    phi = features.feature_map(x)
+    return phi, jnp.maximum(features.kernel.diagonal(x) - jnp.sum(phi**2, axis=1), 0.0)
+
+
+def _weigh(
+    features: Nystrom, points: Array, values: Array, noise: Array, root: Array
+) -> tuple[Float[Array, "N m"], Float[Array, "N D"], Float[Array, " Dm"]]:
+    r"""Return :math:`\Phi`, :math:`\Lambda^{-1}` of noise and remainders, and the weighted sums of the explanations."""
+    phi, left = _map(features, points)
+    precisions = 1 / (noise + left[:, None] * jnp.sum(root**2, axis=1)[None, :])  # of FITC
+    return phi, precisions, (root.T @ (precisions * values).T @ phi).ravel()
 
 
 @eqx.filter_jit
@@ -200,8 +206,7 @@ def _condition(
     features: Nystrom, points: Array, values: Array, noise: Array, root: Array
 ) -> tuple[Array, Array, Array]:
     """Return the precision of the weights, its factor, and the means of the weights."""
-    phi = features.feature_map(points)
-    precisions = _precisions(features, phi, points, noise, root)
+    phi, precisions, target = _weigh(features, points, values, noise, root)
     size = root.shape[0] * phi.shape[1]
 
     def add(total: Array, column: tuple[Array, Array]) -> tuple[Array, None]:
@@ -210,40 +215,4 @@ def _condition(
 
     matrix, _ = jax.lax.scan(add, jnp.eye(size, dtype=phi.dtype), (root, precisions.T))
     factor = linalg.cholesky(matrix)
-    target = (root.T @ (precisions * values).T @ phi).ravel()
-    coefficients = linalg.cho_solve(factor, target).reshape(root.shape[0], -1)
-    return matrix, factor, coefficients
-
-
-@eqx.filter_jit
-def _predict_each(process: LowRankProcess, x: AnyArray) -> ProcessLaw:
-    phi, rest = process._map(jnp.asarray(x))
-    known = jax.lax.map(lambda factor: jnp.sum(linalg.solve_lower(factor, phi.T) ** 2, axis=0), process.factors)
-    scale, noiseless = process.variance[None, :], rest[:, None] * process.variance[None, :]
-    return ProcessLaw((phi @ process.coefficients.T) * jnp.sqrt(scale), noiseless + known.T * scale, noiseless)
-
-
-@eqx.filter_jit
-def _predict(process: LowRankMultitaskProcess, x: AnyArray) -> ProcessLaw:
-    phi, rest = process._map(jnp.asarray(x))
-    root = process.root
-    covariance = root @ root.T
-
-    def remaining(row: Array) -> Array:
-        whitened = linalg.solve_lower(process.factor, jnp.kron(root.T, row[:, None]))
-        return whitened.T @ whitened
-
-    left = rest[:, None, None] * covariance[None] + jax.lax.map(remaining, phi)
-    noiseless = rest[:, None] * jnp.diagonal(covariance)[None, :]
-    mean = (phi @ process.coefficients.T) @ root.T
-    return ProcessLaw(mean, jnp.diagonal(left, axis1=1, axis2=2), noiseless, left)
-
-
-@eqx.filter_jit
-def _log_evidence(process: LowRankMultitaskProcess) -> Float[Array, ""]:
-    phi, root = process.features.feature_map(process.points), process.root
-    precisions = _precisions(process.features, phi, process.points, process.noise, root)
-    target = (root.T @ (precisions * process.values).T @ phi).ravel()
-    squares = jnp.sum(precisions * process.values**2) - jnp.sum(linalg.solve_lower(process.factor, target) ** 2)
-    determinant = linalg.half_log_determinant(process.factor) - 0.5 * jnp.sum(jnp.log(precisions))
-    return -0.5 * squares - determinant - 0.5 * process.values.size * jnp.log(2 * jnp.pi)
+    return matrix, factor, linalg.cho_solve(factor, target).reshape(root.shape[0], -1)

@@ -2,6 +2,8 @@ r"""Processes of explanations with correlated features: a prior covariance of fe
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,15 +20,12 @@ from kpp_gpec.process.explanation_process import (
     ExplanationProcess,
     ProcessLaw,
     feature_covariance,
-    in_blocks_of_points,
 )
 from kpp_gpec.process.low_rank import LowRankMultitaskProcess, LowRankProcess
 
 #: The largest size of the factor, which has the square of this number of entries.
 MAX_SIZE = 8000
 
-# The number of points that are predicted at a time.
-_BLOCK = 32
 # The share of the identity in estimated correlations, which keeps them invertible.
 _SHRINKAGE = 1e-6
 
@@ -39,7 +38,12 @@ class MultitaskProcess(AbstractExplanationProcess):
         \mathrm{Cov}[f_d(x), f_e(x')] = B_{de}\, k(x, x'), \qquad
         E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
 
-    with :math:`B_{de} = s_d s_e R_{de}`.
+    with :math:`B_{de} = s_d s_e R_{de}`. The prediction at points has the covariance
+
+    .. math:: \Sigma = k_{**} B - (B \otimes k_*) (B \otimes K + \mathrm{diag}(U))^{-1} (B \otimes k_*)^\top
+
+    Without noise it would be :math:`(k_{**} - k_* K^{-1} k_*^\top) B`: then features give no information about each
+    other.
 
     Args:
         kernel, points, values, noise, variance, correlations: As for `AbstractExplanationProcess`.
@@ -52,6 +56,8 @@ class MultitaskProcess(AbstractExplanationProcess):
         Hill et al., 2024, appendix C.4; Alvarez, Rosasco and Lawrence, Kernels for vector-valued functions, 2012.
     """
 
+    block_size: ClassVar[int] = 32
+
     correlations: Float[Array, "D D"]
     noiseless_factor: Float[Array, "N N"]
     factor: Float[Array, "DN DN"]
@@ -62,21 +68,22 @@ class MultitaskProcess(AbstractExplanationProcess):
         """The prior covariance of the features, B."""
         return feature_covariance(self.variance, self.correlations)
 
-    def predict(self, x: ArrayLike) -> ProcessLaw:
-        r"""Predict the explanations of points, with the covariance of the features.
+    @eqx.filter_jit
+    def predict_block(self, x: AnyArray) -> ProcessLaw:
+        x = jnp.asarray(x)
+        cross, prior = self.kernel(x, self.points), self.kernel.diagonal(x)
+        covariance = self.covariance
+        mean = (cross @ self.coefficients.T) @ covariance
 
-        .. math:: \Sigma = k_{**} B - (B \otimes k_*) (B \otimes K + \mathrm{diag}(U))^{-1} (B \otimes k_*)^\top
+        def explained(row: Array) -> Float[Array, "D D"]:
+            whitened = linalg.solve_lower(self.factor, jnp.kron(covariance, row[:, None]))
+            return whitened.T @ whitened
 
-        Without noise it would be :math:`(k_{**} - k_* K^{-1} k_*^\top) B`: then features give no information about each
-        other.
-
-        Args:
-            x: p points, (p, d).
-
-        Returns:
-            The law, of NumPy arrays (p, D), its covariance (p, D, D).
-        """
-        return in_blocks_of_points(lambda rows: _predict(self, rows), x, _BLOCK)
+        left = prior[:, None, None] * covariance[None] - jax.vmap(explained)(cross)
+        variance = jnp.maximum(jnp.diagonal(left, axis1=1, axis2=2), 0.0)
+        unit = prior - jnp.sum(linalg.solve_lower(self.noiseless_factor, cross.T) ** 2, axis=0)
+        noiseless = jnp.clip(unit[:, None] * self.variance[None, :], 0.0, variance)
+        return ProcessLaw(mean, variance, noiseless, left)
 
     def log_evidence(self) -> Float[Array, ""]:
         r"""Return :math:`\log p(E)`, of all features together."""
@@ -160,21 +167,3 @@ def _condition(
     factor = linalg.cholesky(matrix)
     coefficients = linalg.cho_solve(factor, values.T.ravel()).reshape(values.shape[::-1])
     return gram, matrix, factor, linalg.cholesky(gram), coefficients
-
-
-@eqx.filter_jit
-def _predict(process: MultitaskProcess, x: AnyArray) -> ProcessLaw:
-    x = jnp.asarray(x)
-    cross, prior = process.kernel(x, process.points), process.kernel.diagonal(x)
-    covariance = process.covariance
-    mean = (cross @ process.coefficients.T) @ covariance
-
-    def explained(row: Array) -> Float[Array, "D D"]:
-        whitened = linalg.solve_lower(process.factor, jnp.kron(covariance, row[:, None]))
-        return whitened.T @ whitened
-
-    left = prior[:, None, None] * covariance[None] - jax.vmap(explained)(cross)
-    variance = jnp.maximum(jnp.diagonal(left, axis1=1, axis2=2), 0.0)
-    unit = prior - jnp.sum(linalg.solve_lower(process.noiseless_factor, cross.T) ** 2, axis=0)
-    noiseless = jnp.clip(unit[:, None] * process.variance[None, :], 0.0, variance)
-    return ProcessLaw(mean, variance, noiseless, left)

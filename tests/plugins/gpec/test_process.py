@@ -176,5 +176,5 @@ def test_many_points_are_predicted_in_blocks(process, monkeypatch):
     x = np.random.default_rng(3).normal(size=(30, 2))
     whole = process.predict(x)
     assert whole.mean.shape == (30, 3)
-    monkeypatch.setattr("kpp_gpec.process.explanation_process._BLOCK", 8)
+    monkeypatch.setattr(ExplanationProcess, "block_size", 8)
     np.testing.assert_allclose(process.predict(x).variance, whole.variance, rtol=1e-9)
