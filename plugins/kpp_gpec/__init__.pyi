@@ -15,8 +15,11 @@ from .conformal import widen as widen
 from .fitted import FittedGPEC as FittedGPEC
 from .gpec import GPEC as GPEC
 from .gpec import NaiveGP as NaiveGP
-from .interval_images import interval_bounds as interval_bounds
-from .interval_images import plot_interval_bounds as plot_interval_bounds
+from .images import grid_superpixels as grid_superpixels
+from .images import interval_bounds as interval_bounds
+from .images import label_groups as label_groups
+from .images import plot_interval_bounds as plot_interval_bounds
+from .images import slic_superpixels as slic_superpixels
 from .neural import ConvolutionalClassifier as ConvolutionalClassifier
 from .neural import FittedNeuralClassifier as FittedNeuralClassifier
 from .neural import MLPClassifier as MLPClassifier
@@ -25,6 +28,3 @@ from .process.geodesic_kernel import WeightedExponentialGeodesic as WeightedExpo
 from .process.low_rank import LowRankMultitaskProcess as LowRankMultitaskProcess
 from .process.multitask import MultitaskProcess as MultitaskProcess
 from .process.multitask import condition as condition
-from .superpixels import grid_superpixels as grid_superpixels
-from .superpixels import label_groups as label_groups
-from .superpixels import slic_superpixels as slic_superpixels

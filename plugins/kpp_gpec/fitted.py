@@ -18,9 +18,9 @@ from kpp.explanations import Explanation, Inputs
 from kpp.explanations.toolkit import group_points
 from kpp.foundation.validation import check_same_rows
 from kpp.games import as_players
+from kpp_gpec.background import Observations, observe
 from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted_output import FittedOutput, load, save
-from kpp_gpec.noisy_explanations import Observations, observe
 from kpp_gpec.process.explanation_process import ProcessLaw
 from kpp_gpec.process.hyperparameters import SelectedHyperparameters
 from kpp_gpec.process.multitask import condition

@@ -21,14 +21,13 @@ from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp.runtime.batching import call_in_chunks
 from kpp.typing import RngKey
-from kpp_gpec.background import Prepared, check_explainer, freeze_background, freeze_options, prepare
+from kpp_gpec.background import Prepared, check_explainer, check_noise, freeze_background, freeze_options, prepare
 from kpp_gpec.boundary.bisection_sampler import BisectionSampler
 from kpp_gpec.boundary.geodesics import geodesic_distances
 from kpp_gpec.boundary.margins import class_margin, level_margin, steep_margin
 from kpp_gpec.boundary.sampler import BoundarySample
 from kpp_gpec.fitted import FittedGPEC
 from kpp_gpec.fitted_output import FittedOutput
-from kpp_gpec.noisy_explanations import check_noise
 from kpp_gpec.process.geodesic_kernel import WeightedExponentialGeodesic, farthest_points
 from kpp_gpec.process.hyperparameters import METHODS, select
 from kpp_gpec.process.multitask import estimate_correlations

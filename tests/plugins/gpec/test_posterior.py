@@ -11,7 +11,7 @@ from kpp.explanations import Explanation
 from kpp.games import Interventional
 from kpp.kernels import RBF
 from kpp_gpec import GPEC, BisectionSampler
-from kpp_gpec.noisy_explanations import observe
+from kpp_gpec.background import observe
 
 KEY = jax.random.key(0)
 OPTIONS = {
