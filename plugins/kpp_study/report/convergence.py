@@ -70,13 +70,13 @@ class Convergence:
     @property
     def max_rhat(self) -> float:
         """The largest R-hat."""
-        return _extreme(np.max, [parameter.rhat for parameter in self.parameters])
+        return max((each.rhat for each in self.parameters if np.isfinite(each.rhat)), default=float("nan"))
 
     @property
     def min_ess(self) -> float:
         """The smallest effective sample size, of bulk and tails."""
         both = [value for parameter in self.parameters for value in (parameter.ess_bulk, parameter.ess_tail)]
-        return _extreme(np.min, both)
+        return min(filter(np.isfinite, both), default=float("nan"))
 
 
 def assess(
@@ -186,8 +186,3 @@ def _overall(verdicts: list[str], divergences: int | None) -> str:
         if verdict in verdicts:
             return "usable" if verdict == "good" and divergences else verdict
     return ""
-
-
-def _extreme(choose: Any, values: list[float]) -> float:
-    finite = [value for value in values if np.isfinite(value)]
-    return float(choose(finite)) if finite else float("nan")

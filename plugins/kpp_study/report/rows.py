@@ -183,13 +183,10 @@ class _Writer:
     def __init__(self, explanation: Explanation, columns: list[int], max_features: int) -> None:
         mean = explanation.mean().dataset
         self.outputs = explanation.output_names or ("",)
-        dims = ("instance", "output", "feature")
-        self.values = _with_output(mean["values"]).transpose(*dims).values.astype(float)
-        self.predictions = _with_output(mean["predictions"]).transpose(*dims[:2]).values.astype(float)
-        base = _with_output(mean["base_values"])
-        self.base = base.broadcast_like(_with_output(mean["predictions"])).transpose(*dims[:2]).values
+        self.values, self.predictions = _arranged(mean["values"]), _arranged(mean["predictions"])
+        self.base = _arranged(mean["base_values"].broadcast_like(mean["predictions"]))
         is_uncertain = explanation.has_draws or explanation.variance is not None
-        self.bounds = _bounds(explanation.interval(PROBABILITY), (*dims, "bound")) if is_uncertain else None
+        self.bounds = _arranged(explanation.interval(PROBABILITY)) if is_uncertain else None
         self.prediction_bounds = _prediction_bounds(explanation)
         self.names = explanation.feature_names
         self.instances = [_row_name(name) for name in mean.coords["instance"].values]
@@ -256,12 +253,10 @@ def _steps(
         yield Step(label, signed(size), "" if pair is None else interval(pair), step(scale, start, size, pair, base))
 
 
-def _with_output(array: xr.DataArray) -> xr.DataArray:
-    return array if "output" in array.dims else array.expand_dims("output")
-
-
-def _bounds(bounds: xr.DataArray, dims: Sequence[str]) -> np.ndarray:
-    return _with_output(bounds).transpose(*dims).values.astype(float)
+def _arranged(array: xr.DataArray) -> np.ndarray:
+    """Return the numbers by instance and output, and by feature and bound if there are such axes."""
+    each = array if "output" in array.dims else array.expand_dims("output")
+    return each.transpose("instance", "output", "feature", "bound", missing_dims="ignore").values.astype(float)
 
 
 def _prediction_bounds(explanation: Explanation) -> np.ndarray | None:
@@ -281,8 +276,7 @@ def _prediction_bounds(explanation: Explanation) -> np.ndarray | None:
             covariance = covariance.isel(instance=own, instance_other=own).drop_vars("instance_other", errors="ignore")
         total = covariance.sum(("feature", "feature_other")).clip(min=0.0)
         law["variance"] = total.expand_dims(feature=["prediction"]).transpose(*law["values"].dims)
-    bounds = Explanation(law).interval(PROBABILITY).isel(feature=0)
-    return _bounds(bounds, ("instance", "output", "bound"))
+    return _arranged(Explanation(law).interval(PROBABILITY).isel(feature=0))
 
 
 def _row_name(name: Any) -> str:

@@ -152,10 +152,10 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages, media
         except (TypeError, ValueError) as error:  # everything else of the study is complete
             stages.say(f"{FIT_FILE}, from which new rows could be predicted, can't be written: {error}")
         contents = report_contents(plan, fit, groups, explanation, stages.seconds)
-        contents = dataclasses.replace(contents, curves=_curves(fit, plan.data, explanation))
+        curves, said = _curves(fit, plan.data, explanation), []
         if plan.data.treatment is not None:
-            contents.curves[0].summary().to_csv(folder / "effect.csv")
-            said = [sentences.effect(contents.curves[0], plan.data.units.target)]
+            curves[0].summary().to_csv(folder / "effect.csv")
+            said = [sentences.effect(curves[0], plan.data.units.target)]
             said += [] if mediated is None else [sentences.mediation(mediated, plan.data.units.target)]
             if plan.altered is not None:
                 table = plan.counterfactuals(fit, plan.altered)
@@ -164,9 +164,8 @@ def _write_folder(folder: Path, plan: StudyPlan, fit: Fit, stages: Stages, media
                 name, units = plan.data.treatment, plan.data.units
                 known = plan.data.x[:, units.schema.index(name)]
                 said.append(sentences.counterfactual(table, name, value, units.target, known))
-            contents = dataclasses.replace(contents, effects=said)
-        if certificate is not None:
-            contents = dataclasses.replace(contents, certificate=certificate.sentence())
+        found = "" if certificate is None else certificate.sentence()
+        contents = dataclasses.replace(contents, curves=curves, effects=said, certificate=found)
     with stages.stage("report"):
         html = render_report(contents, progress=lambda rows: _with_bar(rows, plan.progress))
         (folder / "report.html").write_text(html, encoding="utf-8")

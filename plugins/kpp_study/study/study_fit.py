@@ -66,7 +66,7 @@ class StudyFit:
         points = table if self.units is None else self.units.points(table, unseen)
         found = self.fit.predict(points, unseen=unseen)
         if "probability" in found:
-            return _columns(table, prediction=found["probability"].mean(("chain", "draw")).values)
+            return pd.DataFrame({"prediction": found["probability"].mean(("chain", "draw")).values}, table.index)
         center, scale = (0.0, 1.0)
         if self.units is not None:
             center, scale = self.units.target_center, self.units.target_scale
@@ -78,7 +78,7 @@ class StudyFit:
             if "noise_variance" in found:
                 noise = found["noise_variance"].mean(("chain", "draw")).values
                 columns["observation_sd"] = scale * np.sqrt(variance + noise)
-        return _columns(table, **columns)
+        return pd.DataFrame(columns, table.index)
 
 
 def save_fit(path: Path, fit: Fit, data: StudyData, max_draws: int) -> None:
@@ -116,7 +116,3 @@ def load_fit(path: str | os.PathLike[str]) -> StudyFit:
             "kpp.Fit.load(path).predict takes pairs of items in Python"
         )
     return StudyFit(fit, StudyUnits.from_json(facts), facts["max_draws"])
-
-
-def _columns(table: pd.DataFrame, **columns: np.ndarray) -> pd.DataFrame:
-    return pd.DataFrame(columns, index=table.index)

@@ -147,12 +147,11 @@ def _read_matches(config: DataConfig) -> StudyData:
 def _read_effects(config: DataConfig) -> StudyData:
     """Read treatments with outcomes and columns to adjust for, and outcomes with targets."""
     files = config.further
-    outcome = list(files.outcome)
-    needed = {"outcome": outcome, "adjusting": list(files.adjusting or ())}
+    outcome, adjusting = list(files.outcome), list(files.adjusting or ())
+    needed = {"outcome": outcome, "adjusting": adjusting}
     trial, features = read_with_features(config, config.path, "data.path", needed)
     of_targets = {"outcome": outcome, "target": [config.target]}
     known = read_complete_rows(files.targets, "data.targets", config.dialect, of_targets)
-    adjusting = list(files.adjusting or ())
     if files.graph is not None:
         with blame("data.graph"):
             graph = as_causal_graph(files.graph)

@@ -30,11 +30,11 @@ def study_schema() -> Schema:
     """Return the JSON Schema (draft 7) of study files, for the installed plugins."""
     sections = {name: _section(SECTIONS[name]) for name in ("study", "certificate", "report")}
     sections["data"] = {"oneOf": [_section(keys, kind=kind) for kind, keys in KINDS.items()]}
-    models = registry.models()
-    sections["model"] = {"oneOf": [_named(name, cls, optional=DECIDED_FIELDS) for name, cls in models.items()]}
-    inferences = registry.inferences()
-    sections["inference"] = {"oneOf": [_named(name, cls, default="NUTS") for name, cls in inferences.items()]}
+    sections["model"] = _one_of(registry.models(), optional=DECIDED_FIELDS)
+    sections["inference"] = _one_of(registry.inferences(), default="NUTS")
     sections["explainer"] = {"oneOf": [_explainer(name, cls) for name, cls in registry.explainers().items()]}
+    on = {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}, "description": "its features"}
+    kernel = _one_of(registry.kernels(), further={"on": on})  # before the priors: their plugins may have some
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "kpp study",
@@ -42,7 +42,7 @@ def study_schema() -> Schema:
         "required": ["data", "model"],
         "additionalProperties": False,
         "properties": {name: sections[name] for name in SECTIONS},
-        "definitions": {"kernel": _kernels(), "prior": _prior(), "value": _value()},
+        "definitions": {"kernel": kernel, "prior": _prior(), "value": _value()},
     }
 
 
@@ -69,26 +69,23 @@ def _named(
     return _object({**described, **(further or {}), **names}, required)
 
 
+def _one_of(classes: Mapping[str, type], **options: Any) -> Schema:
+    return {"oneOf": [_named(name, cls, **options) for name, cls in classes.items()]}
+
+
 def _explainer(name: str, cls: Any) -> Schema:
     """Describe an explainer with the options of all value functions, which are chosen by a key of their own."""
     further = {name: key.described() for name, key in SECTIONS["explainer"].items() if name != "name"}
-    value_functions = registry.value_functions()
-    if any(field.name == "value_function" for field in dataclasses.fields(cls)):
+    value_functions, fields = registry.value_functions(), {field.name for field in dataclasses.fields(cls)}
+    if "value_function" in fields:
         for value_function in value_functions.values():
             options = _named("", value_function)["properties"]
             further = {**{key: schema for key, schema in options.items() if key not in ("name", "kind")}, **further}
         further["value_function"] = {"enum": sorted(value_functions), "default": "interventional"}
-    needed = {field.name for field in dataclasses.fields(cls)}
-    return _named(name, cls, default="rkhs-shap", optional=needed & {"background", "value_function"}, further=further)
-
-
-def _kernels() -> Schema:
-    on = {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}, "description": "its features"}
-    return {"oneOf": [_named(name, cls, further={"on": on}) for name, cls in registry.kernels().items()]}
+    return _named(name, cls, default="rkhs-shap", optional=fields & {"background", "value_function"}, further=further)
 
 
 def _prior() -> Schema:
-    registry.kernels()  # their plugins may have priors, too
     described = {"prior": {"enum": sorted(prior_classes()), "description": "a distribution of NumPyro or of a plugin"}}
     sizes = {"type": "array", "items": {"type": "integer", "minimum": 1}, "description": "independent copies"}
     return {"type": "object", "properties": {**described, "expand": sizes}, "required": ["prior"]}
