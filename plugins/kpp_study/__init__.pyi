@@ -1,6 +1,6 @@
 from .jobs.job import explain_to_store as explain_to_store
 from .report.contents import ReportContents as ReportContents
-from .report.explanation_report import render_explanation as render_explanation
+from .report.render import render_explanation as render_explanation
 from .report.render import render_report as render_report
 from .study.errors import StudyError as StudyError
 from .study.runner import run_study as run_study

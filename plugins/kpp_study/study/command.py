@@ -98,7 +98,7 @@ def report(explanation: Path, output: Path | None, title: str | None, overwrite:
     with in_one_line("report", ImportError, OSError, TypeError, ValueError, debug=debug, code=2):
         from kpp.explanations import Explanation
         from kpp.runtime.files import replace_when_complete
-        from kpp_study.report.explanation_report import render_explanation
+        from kpp_study.report.render import render_explanation
 
         if output.is_dir():
             raise ValueError(f"--output {str(output)!r} is a folder; give the name of a file, such as report.html")

@@ -31,7 +31,7 @@ from kpp_study.study.kept_fit import KeptFit, kept_fit
 from kpp_study.study.output import check_output, output_folder, versions
 from kpp_study.study.plan import StudyPlan, make_plan
 from kpp_study.study.reading.data import StudyData
-from kpp_study.study.reported.summary import report_contents
+from kpp_study.study.reported import report_contents
 from kpp_study.study.sections.config import StudyConfig
 from kpp_study.study.study_fit import FIT_FILE, save_fit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from kpp_study.study.reading.kinds import read_data
-from kpp_study.study.reported.summary import describe_model
+from kpp_study.study.reported import describe_model
 from kpp_study.study.sections.config import load_study
 
 

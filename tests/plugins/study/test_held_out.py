@@ -12,7 +12,7 @@ import pytest
 from kpp.storage import arviz_data
 from kpp_study import load_fit, load_study
 from kpp_study.study.reading.kinds import read_data
-from kpp_study.study.reported.results import leave_one_out
+from kpp_study.study.reported import leave_one_out
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,0 @@
-"""The contents of the report of a study, computed from its fit."""
