@@ -10,6 +10,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from kpp.explanations import Explanation
+from kpp.foundation import distribution
 from kpp.foundation.wording import listed
 from kpp.inspection import Curve
 from kpp_study.report.numbers import interval, short, signed
@@ -118,6 +119,11 @@ def today() -> str:
     """Return the date of a report."""
     date = datetime.date.today()
     return f"{date.day} {date:%B %Y}"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that matter."""
+    return distribution.versions("numpyro", "jax", "arviz", "numpy", "xarray")
 
 
 def recorded(explanation: Explanation) -> dict[str, str]:

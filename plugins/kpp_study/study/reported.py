@@ -24,7 +24,6 @@ from kpp_study.report import sentences
 from kpp_study.report.contents import ColumnSummary, DataSummary, Loo, ReportContents
 from kpp_study.report.numbers import counted
 from kpp_study.report.rows import LATENT, Predicted, by_prediction, spread
-from kpp_study.study.output import versions
 from kpp_study.study.reading.data import StudyData
 from kpp_study.study.sections.config import StudyConfig
 from kpp_study.study.sections.section import Rows
@@ -77,7 +76,7 @@ def report_contents(
         waterfalls=_waterfall_positions(config.waterfalls, explanation, rows),
         observed=None if data.observed is None else [data.observed[row] for row in rows],
         provenance=_provenance(config, explanation, available, seconds),
-        versions=versions(),
+        versions=sentences.versions(),
         source=config.source,
     )
 
@@ -287,7 +286,7 @@ def _provenance(
     }
     entries |= {f"explanation: {name}": fact for name, fact in sentences.recorded(explanation).items()}
     entries |= {f"time for {name}": f"{duration:.1f} s" for name, duration in seconds.items()}
-    entries["software"] = ", ".join(f"{name} {version}" for name, version in versions().items())
+    entries["software"] = ", ".join(f"{name} {version}" for name, version in sentences.versions().items())
     entries["Python"] = platform.python_version()
     return entries
 

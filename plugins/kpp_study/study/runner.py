@@ -27,8 +27,7 @@ from kpp.storage import arviz_data, netcdf
 from kpp_study.report import sentences
 from kpp_study.report.render import render_report
 from kpp_study.study.errors import blame
-from kpp_study.study.kept_fit import KeptFit, kept_fit
-from kpp_study.study.output import check_output, output_folder, versions
+from kpp_study.study.output import KeptFit, check_output, kept_fit, output_folder
 from kpp_study.study.plan import StudyPlan, make_plan
 from kpp_study.study.reading.data import StudyData
 from kpp_study.study.reported import report_contents
@@ -218,7 +217,7 @@ def _write_results(
         "kpp_study": plan.config.source,
         "kpp_data": json.dumps(plan.data.facts),
         "kpp_seed": plan.config.seed,
-        "kpp_versions": json.dumps(versions()),
+        "kpp_versions": json.dumps(sentences.versions()),
     }
     netcdf.write(folder / "posterior.nc", xr.Dataset(attrs=attrs), groups)
     explanation.save(folder / "explanation.nc")

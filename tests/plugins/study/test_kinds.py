@@ -14,7 +14,7 @@ import kpp
 from kpp.data.bags import Bags
 from kpp.preferences import Matches
 from kpp_study.study.errors import StudyError
-from kpp_study.study.kept_fit import kept_fit
+from kpp_study.study.output import kept_fit
 from kpp_study.study.reading.kinds import read_data
 from kpp_study.study.runner import run_study
 from kpp_study.study.sections.config import load_study
