@@ -37,10 +37,9 @@ def _convert(kernel: AbstractKernel, num_features: int | None) -> Any:
     from tinygp import kernels, transforms
 
     match kernel:
-        case kpp.kernels.Sum():
-            return functools.reduce(operator.add, [_convert(part, num_features) for part in kernel.kernels])
-        case kpp.kernels.Product():
-            return functools.reduce(operator.mul, [_convert(part, num_features) for part in kernel.kernels])
+        case kpp.kernels.Sum() | kpp.kernels.Product():
+            join = operator.add if isinstance(kernel, kpp.kernels.Sum) else operator.mul
+            return functools.reduce(join, [_convert(part, num_features) for part in kernel.kernels])
         case kpp.kernels.ProductKernel():
             return _product_over_features(kernel.kernels)
         case kpp.kernels.Scaled():

@@ -19,9 +19,8 @@ from kpp.runtime.memory import check_count
 from kpp.typing import AnyArray, RngKey
 from kpp_surrogates.converters import as_background, as_float, freeze_features, required_key
 from kpp_surrogates.example_functions import function_with_draws, points, product, two_outputs
-from kpp_surrogates.local_linear import AbstractLocalLinear, LinearModels, LocalProblem, fit_posterior
+from kpp_surrogates.local_linear import AbstractLocalLinear, LinearModels, LocalProblem, fit_posterior, ridge_regression
 from kpp_surrogates.perturbation import Coalitions, Neighborhood, kinds_of_players
-from kpp_surrogates.weighted_regression import ridge_regression
 
 # The kernel's width for one feature; the width grows with the root of the number of features.
 _WIDTH = 0.75

@@ -15,24 +15,24 @@ from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.typing import RngKey
 from kpp_converters.rules import describe, sklearn_name
-from kpp_converters.scikit_learn import gaussian_processes, machines
+from kpp_converters.scikit_learn import estimators
 from kpp_converters.scikit_learn.pipelines import Wrapped, unwrap
 
 #: Class name -> its conversion to a function, and an attribute that only a fitted estimator has.
 _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "KernelRidge": (machines.from_kernel_ridge, "X_fit_"),
-    "SVR": (machines.from_support_vectors, "support_vectors_"),
-    "NuSVR": (machines.from_support_vectors, "support_vectors_"),
-    "SVC": (machines.from_support_vectors, "support_vectors_"),
-    "NuSVC": (machines.from_support_vectors, "support_vectors_"),
-    "GaussianProcessRegressor": (gaussian_processes.regressor_mean, "alpha_"),
-    "GaussianProcessClassifier": (gaussian_processes.classifier_mean, "base_estimator_"),
-    **{name: (machines.from_linear_model, "coef_") for name in machines.LINEAR_MODELS},
+    "KernelRidge": (estimators.from_kernel_ridge, "X_fit_"),
+    "SVR": (estimators.from_support_vectors, "support_vectors_"),
+    "NuSVR": (estimators.from_support_vectors, "support_vectors_"),
+    "SVC": (estimators.from_support_vectors, "support_vectors_"),
+    "NuSVC": (estimators.from_support_vectors, "support_vectors_"),
+    "GaussianProcessRegressor": (estimators.regressor_mean, "alpha_"),
+    "GaussianProcessClassifier": (estimators.classifier_mean, "base_estimator_"),
+    **{name: (estimators.from_linear_model, "coef_") for name in estimators.LINEAR_MODELS},
 }
 #: The same for posteriors.
 _POSTERIORS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "GaussianProcessRegressor": (gaussian_processes.regressor_posterior, "alpha_"),
-    "GaussianProcessClassifier": (gaussian_processes.classifier_posterior, "base_estimator_"),
+    "GaussianProcessRegressor": (estimators.regressor_posterior, "alpha_"),
+    "GaussianProcessClassifier": (estimators.classifier_posterior, "base_estimator_"),
 }
 
 
@@ -72,7 +72,7 @@ class SklearnConverter(AbstractConverter):
         fit = fit_of(estimator)
         if fit is not None:
             return has_function_law(fit)
-        return sklearn_name(estimator) in _POSTERIORS and gaussian_processes.has_two_classes(estimator)
+        return sklearn_name(estimator) in _POSTERIORS and estimators.has_two_classes(estimator)
 
     def explainable(self, model: Any) -> Any:
         """Return a fit of kpp with all its draws behind what stands around it, or what other converters return."""

@@ -60,16 +60,14 @@ def has_noise(kernel: Any) -> bool:
 def _convert(kernel: Any, num_features: int) -> AbstractKernel | None:
     """Convert a kernel; None stands for zero: a noise kernel is zero between different points."""
     name = type(kernel).__name__
-    known = type(kernel).__module__ == "sklearn.gaussian_process.kernels" and name in _RULES
-    if not known:
+    if type(kernel).__module__ != "sklearn.gaussian_process.kernels" or name not in _RULES:
         raise ValueError(f"the kernel {kernel!r} has no exact counterpart; known are {sorted(_RULES)}")
     return _RULES[name](kernel, num_features)
 
 
 def _matern(kernel: Any, num_features: int) -> AbstractKernel:
-    closed_form = _MATERN.get(kernel.nu)
-    if closed_form is not None:
-        return closed_form(lengthscale=kernel.length_scale)
+    if kernel.nu in _MATERN:
+        return _MATERN[kernel.nu](lengthscale=kernel.length_scale)
     return kernels.Matern(lengthscale=kernel.length_scale, nu=float(kernel.nu))
 
 
@@ -96,10 +94,9 @@ def _product(kernel: Any, num_features: int) -> AbstractKernel | None:
     left, right = _convert(kernel.k1, num_features), _convert(kernel.k2, num_features)
     if left is None or right is None:
         return None
-    if isinstance(left, kernels.Constant):
-        return kernels.Scaled(right, left.variance)
-    if isinstance(right, kernels.Constant):
-        return kernels.Scaled(left, right.variance)
+    for constant, other in ((left, right), (right, left)):
+        if isinstance(constant, kernels.Constant):
+            return kernels.Scaled(other, constant.variance)
     return kernels.Product((left, right))
 
 

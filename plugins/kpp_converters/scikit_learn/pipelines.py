@@ -14,7 +14,7 @@ from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.kernels import Linear
 from kpp_converters.rules import sklearn_name
-from kpp_converters.scikit_learn.machines import through_nystroem
+from kpp_converters.scikit_learn.estimators import through_nystroem
 
 _Function = TypeVar("_Function", RKHSFunction, GPPosterior)
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from sklearn.linear_model import Ridge
 
-from kpp_surrogates.weighted_regression import bayesian_regression, ridge_regression
+from kpp_surrogates.local_linear import bayesian_regression, ridge_regression
 
 RNG = np.random.default_rng(0)
 POINTS, ROWS, FEATURES, TARGETS = 3, 20, 4, 2
