@@ -140,9 +140,8 @@ class GPEC(AbstractPointsExplainer):
             raise ValueError("give `variance` or a matrix `feature_covariance`, not both")
         check_type(self.boundary, "boundary", ("AbstractBoundarySampler", "None"))
         for name in ("decay", "concentration"):
-            value = getattr(self, name)
-            if value is not None:
-                at_least(value, name, 0, infinity_allowed=False)
+            if getattr(self, name) is not None:
+                at_least(getattr(self, name), name, 0, infinity_allowed=False)
         for name in ("lengthscale", "variance"):
             if getattr(self, name) is not None:
                 positive(getattr(self, name), name)

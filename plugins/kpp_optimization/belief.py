@@ -166,10 +166,8 @@ class MixtureBelief:
     ) -> MixtureBelief:
         """Return a belief without observations, with weights that need not be normalized."""
         shape = (*log_weights.shape, means.shape[-1])
-        diagonals = (
-            np.einsum("jpp->jp", covariances)[:, None, None] + np.einsum("lpp->lp", discrepancies)[None, :, None]
-        )
-        variances = np.broadcast_to(diagonals, shape)
+        first, second = np.einsum("jpp->jp", covariances), np.einsum("lpp->lp", discrepancies)
+        variances = np.broadcast_to(first[:, None, None] + second[None, :, None], shape)
         own = variances.mean(axis=-1)
         return cls(
             covariances,
@@ -285,9 +283,8 @@ def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: f
     References:
         Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998, equation 15.
     """
-    mean, sd = (
-        np.asarray(as_finite_array(v, n)) for v, n in ((mean, "mean"), (standard_deviation, "standard_deviation"))
-    )
+    mean = np.asarray(as_finite_array(mean, "mean"))
+    sd = np.asarray(as_finite_array(standard_deviation, "standard_deviation"))
     if mean.shape != sd.shape:
         raise ValueError(f"`mean` and `standard_deviation` must have one shape, got {mean.shape} and {sd.shape}")
     if (sd < 0.0).any():
@@ -298,9 +295,8 @@ def expected_improvement(mean: ArrayLike, standard_deviation: ArrayLike, best: f
     density = np.exp(-0.5 * np.minimum(u, 40.0) ** 2) / np.sqrt(2.0 * np.pi)  # phi(u)
     # Erfcx is a scaled tail: the tail itself underflows far below the best.
     below = density * np.maximum(1.0 + u * np.sqrt(np.pi / 2.0) * erfcx(np.maximum(-u, 0.0) / np.sqrt(2.0)), 0.0)
-    return np.where(
-        sd > 0.0, np.where(u < 0.0, sd * below, np.maximum(gain, 0.0) * ndtr(u) + sd * density), np.maximum(gain, 0.0)
-    )
+    certain = np.maximum(gain, 0.0)
+    return np.where(sd > 0.0, np.where(u < 0.0, sd * below, certain * ndtr(u) + sd * density), certain)
 
 
 def _normal_cdf(values: np.ndarray, means: np.ndarray, sds: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from kpp.foundation.modules import AbstractModule
 from kpp.foundation.validation import as_points, at_least, check_rng_key, count, positive
+from kpp.runtime.random import numpy_generator
 from kpp.typing import AnyArray, RngKey
 from kpp_gpec.boundary.brackets import Brackets, CountedMargin, spread
 from kpp_gpec.boundary.margins import standard_deviations
@@ -135,7 +136,7 @@ class AbstractBoundarySampler(_Fields, AbstractModule):
         points = np.asarray(as_points(x), dtype=float)
         location, scale = points.mean(axis=0)[None], standard_deviations(points)[None]
         counted = CountedMargin(StandardizedMargin(margin, location, scale))
-        brackets = self.search(_generator(rng_key), counted, (points - location) / scale)
+        brackets = self.search(numpy_generator(check_rng_key(rng_key)), counted, (points - location) / scale)
         kept = spread(brackets.midpoints, self.max_points, self.tolerance)  # in standard units: no feature dominates
         return BoundarySample(
             points=jnp.asarray(brackets.midpoints[kept] * scale + location, jnp.result_type(float)),
@@ -160,11 +161,6 @@ class StandardizedMargin:
     def __call__(self, z: Float[AnyArray, "n d"]) -> Any:
         """Return the margin at points."""
         return self.margin(z * self.scale + self.location)
-
-
-def _generator(rng_key: RngKey) -> np.random.Generator:
-    """Return a NumPy generator, seeded by a JAX key."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(check_rng_key(rng_key))).ravel())
 
 
 def _status(brackets: Brackets, num_kept: int, num_evaluations: int) -> str:

@@ -122,10 +122,8 @@ class _Problem(NamedTuple):
 
     def bounds(self) -> list[tuple[float, float]]:
         """Return the ends of the logarithm of each parameter over its typical size."""
-        ends = []
-        for name, size in self.typical.items():
-            ends += [tuple(np.log(_RANGE[name]).tolist())] * max(1, np.size(size))
-        return ends
+        logs = {name: tuple(np.log(_RANGE[name]).tolist()) for name in self.typical}
+        return [logs[name] for name, size in self.typical.items() for _ in range(size.size)]
 
     def unpack(self, vector: np.ndarray) -> dict[str, np.ndarray]:
         """Return the parameters of a vector of logarithms of multiples of their typical sizes."""
@@ -235,14 +233,7 @@ def _ends(name: str, value: np.ndarray, typical: np.ndarray) -> bool:
 def _selected(
     parameters: Mapping[str, Any], method: str, objective: float | None, at_bounds: tuple[str, ...]
 ) -> SelectedHyperparameters:
-    plain = {name: np.asarray(value, dtype=float) for name, value in parameters.items()}
-    lengthscale = plain.get("lengthscale")
-    return SelectedHyperparameters(
-        decay=float(plain["decay"]) if "decay" in plain else None,
-        concentration=float(plain["concentration"]) if "concentration" in plain else None,
-        lengthscale=float(lengthscale) if lengthscale is not None and lengthscale.ndim == 0 else lengthscale,
-        variance=plain["variance"],
-        method=method,
-        objective=objective,
-        at_bounds=at_bounds,
-    )
+    arrays = {name: np.asarray(value, dtype=float) for name, value in parameters.items()}
+    plain = {name: array.item() if array.ndim == 0 else array for name, array in arrays.items()}
+    known: dict[str, Any] = {"decay": None, "concentration": None, "lengthscale": None, **plain}
+    return SelectedHyperparameters(**known, method=method, objective=objective, at_bounds=at_bounds)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kpp.foundation.distribution import extra
-from kpp_study.one_line import in_one_line
+from kpp_study.study.errors import in_one_line
 
 _ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv",)

@@ -101,10 +101,12 @@ def explained_part(
     table = row_table(
         explanation, waterfalls, observed, max_features=_MAX_FEATURES, predicted=predicted, progress=progress
     )
+    names = explanation.output_names
+    outputs: list[tuple[int | None, str]] = [(None, "")] if names is None else list(enumerate(names))
     return {
         "explanation_sentence": sentence,
         "value_unit": value_unit,
-        "groups": [_group(explanation, position, name, value_unit) for position, name in _outputs(explanation)],
+        "groups": [_group(explanation, position, name, value_unit) for position, name in outputs],
         "importance_has_interval": explanation.has_draws,
         "table": table,
         "probability": f"{PROBABILITY:.0%}",
@@ -120,11 +122,6 @@ def _group(explanation: Explanation, output: int | None, name: str, value_unit: 
         "about_zero": _about_zero(found, explanation) if explanation.has_draws else "",
         "beeswarm": _beeswarm(explanation, output, name, value_unit),
     }
-
-
-def _outputs(explanation: Explanation) -> list[tuple[int | None, str]]:
-    names = explanation.output_names
-    return [(None, "")] if names is None else list(enumerate(names))
 
 
 def _beeswarm(explanation: Explanation, output: int | None, name: str, value_unit: str) -> Image:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from kpp_study.one_line import in_one_line
+from kpp_study.study.errors import StudyError, in_one_line
 
 _output = functools.partial(click.option, "--output", "-o", type=click.Path(path_type=Path))
 _INFERENCE = """quick (the default: Laplace's approximation, or NaturalGradient for more than 1000 rows with labels), or
@@ -47,7 +47,6 @@ def study(output: Path, yes: bool, overwrite: bool, **answers: str | None) -> No
     """
     from kpp_study.scaffold.new_study import choose_study, write_study
     from kpp_study.study.dialect import dialect_keys
-    from kpp_study.study.errors import StudyError
 
     with in_one_line("new study", StudyError):
         if output.exists() and not overwrite:

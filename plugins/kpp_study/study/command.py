@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from kpp_study.one_line import in_one_line
+from kpp_study.study.errors import StudyError, in_one_line
 
 _output = functools.partial(click.option, "--output", "-o", type=click.Path(path_type=Path))
 
@@ -28,8 +28,6 @@ def run(study: Path, output: Path | None, overwrite: bool, resume: bool, quiet: 
     explanation.nc, fit.nc, summary.csv and report.html; they appear all together when the study is done. Errors in the
     input are reported in one line, with exit code 2.
     """
-    from kpp_study.study.errors import StudyError
-
     output = output or Path(f"{study.stem}-results")
     logging.basicConfig(format="kpp: %(message)s")
     _set_up_jax()

@@ -61,7 +61,7 @@ def _value(value: Any) -> str:
 
 def predictive_check(observed: np.ndarray, predictive: np.ndarray, name: str, coverage: float) -> str:
     """Describe the comparison of a target (n,) with draws of it, (s, n)."""
-    means, spreads = _range(predictive.mean(axis=1)), _range(predictive.std(axis=1))
+    means, spreads = (np.quantile(of_draw, _TAILS) for of_draw in (predictive.mean(axis=1), predictive.std(axis=1)))
     correlation = np.corrcoef(observed, predictive.mean(axis=0))[0, 1] if observed.size > 1 else np.nan
     return (
         f"Left: histograms. {short_name(name)} has mean {number(observed.mean())} and standard deviation "
@@ -103,7 +103,3 @@ def beeswarm(explanation: Explanation, output: int | None) -> str:
         for j in importance_order(mean_absolute(values))
     ]
     return f"Contributions to {len(means)} predictions by feature: {listed(ranges, _MOST)}."
-
-
-def _range(values: np.ndarray) -> np.ndarray:
-    return np.quantile(values, _TAILS)
