@@ -32,11 +32,6 @@ def sklearn_name(value: Any) -> str | None:
     return type(value).__name__ if type(value).__module__.startswith("sklearn.") else None
 
 
-def describe(value: Any) -> str:
-    """Return the class of an object for a message."""
-    return f"a {type(value).__module__}.{type(value).__qualname__}"
-
-
 def as_dense(matrix: Any) -> np.ndarray:
     """Return a matrix of numbers, which may be sparse, as a float array."""
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)

@@ -14,7 +14,7 @@ from kpp.explanations.toolkit import fit_of, has_function_law
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.typing import RngKey
-from kpp_converters.rules import describe, sklearn_name
+from kpp_converters.rules import sklearn_name
 from kpp_converters.scikit_learn import estimators
 from kpp_converters.scikit_learn.pipelines import Wrapped, unwrap
 
@@ -138,9 +138,10 @@ def _convert(
         return wrapped.wrap(of_fit(fit))
     name = sklearn_name(wrapped.estimator)
     if name is None or name not in conversions:
+        found = type(wrapped.estimator)
         raise TypeError(
             f"of scikit-learn, `predictor` must be one of {', '.join(conversions)}, or a Pipeline, "
-            f"TransformedTargetRegressor or search around one; got {describe(wrapped.estimator)}"
+            f"TransformedTargetRegressor or search around one; got a {found.__module__}.{found.__qualname__}"
         )
     convert, attribute = conversions[name]
     check_is_fitted(wrapped.estimator, attribute)
