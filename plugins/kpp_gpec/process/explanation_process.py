@@ -87,7 +87,7 @@ class ExplanationProcess(AbstractExplanationProcess):
         f_d \sim \mathrm{GP}(0, s_d^2\, k), \qquad
         E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
 
-    The prediction at points has the mean and the variance
+    At p points, (p, d), `predict` returns a law of NumPy arrays (p, D) with the mean and the variance
 
     .. math::
 

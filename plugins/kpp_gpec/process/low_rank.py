@@ -101,7 +101,7 @@ class AbstractLowRankProcess(AbstractExplanationProcess):
 class LowRankProcess(AbstractLowRankProcess):
     r"""Independent features: D systems of m equations.
 
-    The prediction at points has the variance
+    At p points, (p, d), `predict` returns a law of NumPy arrays (p, D) with the variance
 
     .. math:: V_d = s_d^2\, \bigl(k_{**} - |\phi_*|^2 + \phi_*^\top A_d^{-1} \phi_*\bigr)
 
@@ -135,8 +135,8 @@ class LowRankProcess(AbstractLowRankProcess):
 class LowRankMultitaskProcess(AbstractLowRankProcess):
     r"""Features that vary together: one system of D m equations.
 
-    With all explained points as inducing points the process equals `MultitaskProcess`. The prediction at points has the
-    covariance
+    With all explained points as inducing points the process equals `MultitaskProcess`. At p points, (p, d), `predict`
+    returns a law of NumPy arrays (p, D) with the covariance (p, D, D) of the features,
 
     .. math:: \Sigma = (k_{**} - |\phi_*|^2)\, B + (L \otimes \phi_*)^\top A^{-1} (L \otimes \phi_*)
 
@@ -177,13 +177,9 @@ class LowRankMultitaskProcess(AbstractLowRankProcess):
         mean = (phi @ self.coefficients.T) @ self.root.T
         return ProcessLaw(mean, jnp.diagonal(left, axis1=1, axis2=2), noiseless, left)
 
-    @eqx.filter_jit
     def log_evidence(self) -> Float[Array, ""]:
         r"""Return :math:`\log p(E)`, of all features together."""
-        _, precisions, target = _weigh(self.features, self.points, self.values, self.noise, self.root)
-        squares = jnp.sum(precisions * self.values**2) - jnp.sum(linalg.solve_lower(self.factor, target) ** 2)
-        determinant = linalg.half_log_determinant(self.factor) - 0.5 * jnp.sum(jnp.log(precisions))
-        return -0.5 * squares - determinant - 0.5 * self.values.size * jnp.log(2 * jnp.pi)
+        return _log_evidence(self)
 
 
 def _map(features: Nystrom, x: Array) -> tuple[Float[Array, "p m"], Float[Array, " p"]]:
@@ -216,3 +212,11 @@ def _condition(
     matrix, _ = jax.lax.scan(add, jnp.eye(size, dtype=phi.dtype), (root, precisions.T))
     factor = linalg.cholesky(matrix)
     return matrix, factor, linalg.cho_solve(factor, target).reshape(root.shape[0], -1)
+
+
+@eqx.filter_jit
+def _log_evidence(process: LowRankMultitaskProcess) -> Float[Array, ""]:
+    _, precisions, target = _weigh(process.features, process.points, process.values, process.noise, process.root)
+    squares = jnp.sum(precisions * process.values**2) - jnp.sum(linalg.solve_lower(process.factor, target) ** 2)
+    determinant = linalg.half_log_determinant(process.factor) - 0.5 * jnp.sum(jnp.log(precisions))
+    return -0.5 * squares - determinant - 0.5 * process.values.size * jnp.log(2 * jnp.pi)

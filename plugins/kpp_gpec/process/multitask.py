@@ -38,7 +38,8 @@ class MultitaskProcess(AbstractExplanationProcess):
         \mathrm{Cov}[f_d(x), f_e(x')] = B_{de}\, k(x, x'), \qquad
         E_{nd} = f_d(x_n) + \varepsilon_{nd}, \quad \varepsilon_{nd} \sim N(0, U_{nd})
 
-    with :math:`B_{de} = s_d s_e R_{de}`. The prediction at points has the covariance
+    with :math:`B_{de} = s_d s_e R_{de}`. At p points, (p, d), `predict` returns a law of NumPy arrays (p, D) with the
+    covariance (p, D, D) of the features,
 
     .. math:: \Sigma = k_{**} B - (B \otimes k_*) (B \otimes K + \mathrm{diag}(U))^{-1} (B \otimes k_*)^\top
 
