@@ -472,6 +472,15 @@ def _over_pairs(function: Callable[..., Array], axis: int = 0) -> Any:
     return jax.vmap(inner, in_axes=(0, None), out_axes=axis)
 
 
+def has_product_terms(kernel: AbstractKernel) -> bool:
+    """Return whether a kernel is a sum of product kernels."""
+    try:
+        kernel.product_terms()
+    except TypeError:
+        return False
+    return True
+
+
 def _check_batch(x: Points, name: str) -> None:
     """Raise ValueError for an array that cannot be a batch of points."""
     if not isinstance(x, jax.Array) or x.ndim > 1:

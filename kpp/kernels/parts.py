@@ -82,12 +82,3 @@ class AbstractComposite(AbstractKernel):
                 "work on each of its `product_terms()`"
             )
         return terms[0]
-
-
-def has_product_terms(kernel: AbstractKernel) -> bool:
-    """Return whether a kernel is a sum of product kernels."""
-    try:
-        kernel.product_terms()
-    except TypeError:
-        return False
-    return True

@@ -364,5 +364,5 @@ class ProbabilityOfDraws:
         array = np.asarray(array)
         num_classes = array.shape[-1] // math.prod(self.draws)
         split = array.reshape(*array.shape[:-1], *self.draws, num_classes)
-        led = np.moveaxis(split, (-3, -2), (0, 1))
+        led = np.moveaxis(split, range(-1 - len(self.draws), -1), range(len(self.draws)))
         return led if num_classes > 1 else led[..., 0]

@@ -21,7 +21,6 @@ from jaxtyping import Array, Bool, Float
 from kpp.functions import RKHSFunction
 from kpp.games.players.players import CoalitionTable, Players
 from kpp.games.values.abstract import AbstractProductValueFunction
-from kpp.games.values.imputation import AbstractImputation
 from kpp.kernels import RBF, AbstractProductKernel
 from kpp.runtime.batching import average_chunks, rows_that_fit, split_rows, sum_over
 from kpp.typing import Points, RngKey
@@ -47,7 +46,7 @@ def is_product_game(value_function: object, function: object) -> TypeGuard[Abstr
         and isinstance(function, RKHSFunction)
         and function.has_product_parts
         # Absent features of an added function can be filled in, and their factors cannot be replaced.
-        and (function.spanned is function or isinstance(value_function, AbstractImputation))
+        and (function.spanned is function or hasattr(value_function, "impute"))
     )
 
 

@@ -93,10 +93,12 @@ class ConditionedGP(eqx.Module):
         """Return the posterior mean; see `ConditionedProcess.function`."""
         points, coefficients = self.points, self.coefficients
         if isinstance(points, AbstractFunctional):
-            return add_mean(points.adjoint(self.kernel, coefficients), self.prior_mean)
-        if isinstance(points, Bags):
-            points, coefficients = points.points, points.spread(coefficients)
-        return add_mean(RKHSFunction(self.kernel, points, coefficients), self.prior_mean)
+            spanned = points.adjoint(self.kernel, coefficients)
+        elif isinstance(points, Bags):
+            spanned = RKHSFunction(self.kernel, points.points, points.spread(coefficients))
+        else:
+            spanned = RKHSFunction(self.kernel, points, coefficients)
+        return add_mean(spanned, self.prior_mean)
 
     def posterior(self) -> GPPosterior:
         r"""Return the law with the matrix :math:`R = M^\top`."""

@@ -355,10 +355,8 @@ class FiniteDraws(NamedTuple):
         coefficients = np.pad(np.asarray(old.coefficients), (0, count))
         spanned = RKHSFunction(old.kernel, join_points([old.points, points]), coefficients, old.intercept)
         mean = posterior.mean.with_spanned(spanned)
-        basis, root = (
-            np.pad(np.asarray(part), ((0, mean.num_points - len(part)), (0, 0))) for part in (basis, shared.root)
-        )
-        return cls(mean, basis, root, float(left_out))
+        basis, root = (jnp.pad(part, ((0, mean.num_points - len(part)), (0, 0))) for part in (basis, shared.root))
+        return cls(mean, np.asarray(basis), np.asarray(root), float(left_out))
 
     def draw(self, num: int, generator: np.random.Generator) -> Float[np.ndarray, "N num"]:
         """Draw the coefficients of functions, (N, num)."""

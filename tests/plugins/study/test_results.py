@@ -261,7 +261,7 @@ def test_an_explainer_s_options_are_keys_of_its_section(finished, tmp_path):
     assert "observational value function, estimated from 20 coalitions" in page
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inference", "scale", "labels"),
     [
