@@ -223,7 +223,7 @@ def test_what_users_ask_of_a_fit_is_answered(fit):
     assert explanation.attrs["uncertainty"] == "full"
 
 
-VALUES = jnp.asarray([-0.5, 1.0])
+VALUES = np.array([-0.5, 1.0])
 SET = np.stack([np.where(np.arange(3) == 0, value, NEW) for value in VALUES])  # NEW with each value in column 0
 
 
@@ -236,12 +236,14 @@ def drawn(posterior):
 
 def over_grid(posterior, *, is_grid):
     grid = make_grid(posterior.mean.spanned.points, NEW, 0, VALUES) if is_grid else None
-    return eqx.filter_jit(draw_over_grid)(jax.random.key(0), posterior, jnp.asarray(NEW), 0, VALUES, grid, 2)
+    return eqx.filter_jit(draw_over_grid)(
+        jax.random.key(0), posterior, jnp.asarray(NEW), 0, jnp.asarray(VALUES), grid, 2
+    )
 
 
 def by_inducing(posterior):
     rows, weights = jnp.asarray(NEW), jnp.asarray([[0.1, 0.2, 0.3, 0.4]])
-    return average_by_inducing(posterior, rows, 0, VALUES, weights, rows)[0].mean[0]
+    return average_by_inducing(posterior, rows, 0, jnp.asarray(VALUES), weights, rows)[0].mean[0]
 
 
 # What is built on a posterior, (..., values), and the values of the prior mean that it holds.
