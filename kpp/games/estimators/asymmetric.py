@@ -17,8 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from kpp.causal import CausalDAG, CausalOrder, UnknownNodeError, as_graph
 from kpp.foundation.validation import as_points
-from kpp.games.estimators.game import Game, ShapleyEstimate
-from kpp.games.estimators.read_game import read_game
+from kpp.games.estimators.game import Game, ShapleyEstimate, read_game
 from kpp.games.estimators.sampled.draw_errors import draw_errors
 from kpp.games.players.players import Players, as_players, from_integers
 from kpp.games.values.abstract import AbstractValueFunction

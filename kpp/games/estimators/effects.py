@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kpp.games.estimators.game import Game
+from kpp.games.estimators.game import Game, read_game
 from kpp.games.estimators.methods import MAX_PLAYERS
-from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights
 from kpp.games.players.players import Coalitions, Instances, all_coalitions
 from kpp.games.values.imputation import AbstractImputation

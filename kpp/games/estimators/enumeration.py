@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.game import Game
-from kpp.games.players.players import Players, all_coalitions
+from kpp.games.players.players import Players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
 from kpp.kernels import AbstractProductKernel
@@ -35,21 +34,6 @@ _MAX_VALUES = 2**22
 _MAX_SUMS = 2**15
 
 
-def enumerate_values(reduce: Reduction, game: Game) -> tuple[Float[Array, "p *result"], int]:
-    r"""Reduce the values of all coalitions of any game, by asking its value function for them.
-
-    `reduce` takes a table of values (2^g, ...) to an array (\*result, ...); define it at module level, because JAX
-    compiles a new function again. The results are (p, \*result, draws, outputs), with the number of axes of draws.
-    """
-    table, num_draw_axes = game.table(all_coalitions(game.num_players))
-    return _reduce_points(reduce, table), num_draw_axes
-
-
-@eqx.filter_jit
-def _reduce_points(reduce: Reduction, table: Float[Array, "c p *rest"]) -> Float[Array, "p *result"]:
-    return jax.vmap(reduce, in_axes=1)(table)
-
-
 @eqx.filter_jit
 def enumerate_products(
     reduce: Reduction,
@@ -62,8 +46,9 @@ def enumerate_products(
 ) -> Float[Array, "*draws p *result"]:
     r"""Reduce the values of all coalitions of a product game, by tabulating the products of the halves of the players.
 
-    `reduce` takes a table of values (2^g, ...), without the intercept, to an array (\*result, ...). The results are led
-    by draws and points, with the outputs last. The other arguments are those of `quadrature_shapley`.
+    `reduce` takes a table of values (2^g, ...), without the intercept, to an array (\*result, ...); define it at module
+    level, because JAX compiles a new function again. The results are led by draws and points, with the outputs last.
+    The other arguments are those of `quadrature_shapley`.
     """
     references = value_function.references(x.shape[1]).astype(x.dtype)
     chunks = average_chunks(references, min(references.shape[0], batch_size or _REFERENCES))

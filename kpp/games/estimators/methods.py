@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import equinox as eqx
+import jax
 from jaxtyping import Array, Float
 
 from kpp.foundation.validation import count, one_of
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.enumeration import Reduction, enumerate_products, enumerate_values
-from kpp.games.estimators.game import Game
+from kpp.games.estimators.enumeration import Reduction, enumerate_products
+from kpp.games.estimators.game import Game, read_game
 from kpp.games.estimators.quadratures.nodes import num_nodes
 from kpp.games.estimators.quadratures.quadrature import quadrature_shapley
-from kpp.games.estimators.read_game import read_game
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table
-from kpp.games.players.players import MAX_ENUMERATED
+from kpp.games.players.players import MAX_ENUMERATED, all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.interventional import Interventional
 from kpp.games.values.product_games import is_product_game
@@ -99,13 +100,19 @@ def solve_exactly(
     """
     value_function, function = game.value_function, game.function
     if not is_product_game(value_function, function):
-        return game.arrange(*enumerate_values(reduce, game), num_player_axes)
+        table, num_draw_axes = game.table(all_coalitions(game.num_players))
+        return game.arrange(_reduce_points(reduce, table), num_draw_axes, num_player_axes)
     options: dict[str, Any] = {"players": game.players, "batch_size": batch_size}
     if method == "quadrature":
         values = by_quadrature(value_function, function, game.x, **options)
     else:
         values = enumerate_products(reduce, value_function, function, game.x, **options)
     return game.restore(values, len(function.batch_shape), num_player_axes)
+
+
+@eqx.filter_jit
+def _reduce_points(reduce: Reduction, table: Float[Array, "c p *rest"]) -> Float[Array, "p *result"]:
+    return jax.vmap(reduce, in_axes=1)(table)
 
 
 def check_batch_size(batch_size: int | None) -> None:
