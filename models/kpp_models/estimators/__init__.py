@@ -10,9 +10,9 @@ from kpp_models.colliders.estimators.classifier import ProjectedClassifier as Pr
 from kpp_models.colliders.estimators.kernel_ridge import ProjectedKernelRidge as ProjectedKernelRidge
 from kpp_models.colliders.estimators.quantile import ProjectedQuantileRegressor as ProjectedQuantileRegressor
 from kpp_models.colliders.estimators.regressor import ProjectedRegressor as ProjectedRegressor
-from kpp_models.preferences.estimators.bradley_terry import BradleyTerry as BradleyTerry
 from kpp_models.preferences.estimators.pair_rows import MatchRows as MatchRows
 from kpp_models.preferences.estimators.pair_rows import match_rows as match_rows
+from kpp_models.preferences.estimators.pairwise import BradleyTerry as BradleyTerry
 from kpp_models.preferences.estimators.pairwise import PairwiseClassifier as PairwiseClassifier
 from kpp_models.preferences.estimators.pairwise import PairwiseLogisticRegression as PairwiseLogisticRegression
 from kpp_models.tables.estimators.features import NystroemFeatures as NystroemFeatures
