@@ -27,7 +27,7 @@ from kpp.typing import Points, RngKey
 from kpp_models.preferences.choose_latent import choose_latent
 from kpp_models.preferences.data import check_same_items, refuse_codes, resolve_names
 from kpp_models.preferences.rankings import ranking_laplace
-from kpp_models.preferences.rankings.plackett_luce import PlackettLuce
+from kpp_models.preferences.rankings.ranking_laplace import PlackettLuce
 
 LATENTS = ("laplace", "sample")
 
