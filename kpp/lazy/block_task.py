@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from kpp.lazy.blocks import refuse_bad_rows
-from kpp.lazy.traveling import TravelingFunction
+from kpp.lazy.tasks import TravelingFunction
 from kpp.typing import RngKey
 
 # The attributes that must be the same in all blocks, or the attributes of the whole would be wrong.

@@ -15,8 +15,7 @@ import kpp
 from kpp.kernels import RBF, Categorical, Contextual, Preferential
 from kpp.preferences import Matches, Rankings
 from kpp_models import PGP, PreferenceGP, RankingGP, choice_probabilities, duel, rank_items, sample_preferences
-from kpp_models.preferences.rankings.plackett_luce import PlackettLuce
-from kpp_models.preferences.rankings.ranking_laplace import RankingMarginal
+from kpp_models.preferences.rankings.ranking_laplace import PlackettLuce, RankingMarginal
 
 RNG = np.random.default_rng(0)
 ITEMS = RNG.normal(size=(6, 2))

@@ -17,7 +17,7 @@ from kpp.foundation.distribution import extra
 from kpp.foundation.validation import refuse_masked
 from kpp.lazy.blocks import Blocks, is_chunked, read_blocks
 from kpp.lazy.schedulers import complete_all
-from kpp.lazy.traveling import TravelingFunction
+from kpp.lazy.tasks import TravelingFunction
 from kpp.runtime.batching import NUM_BLOCKS, progress_bar
 
 #: What the user should know if the scheduler of Dask is gone.
