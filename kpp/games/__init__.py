@@ -1,8 +1,8 @@
 """Cooperative games whose players are features: coalitions, their values, and exact Shapley values."""
 
 from kpp.foundation.arguments import guard_exports as _guard_exports
-from kpp.games.covariance.by_enumeration import CoalitionValues as CoalitionValues
-from kpp.games.covariance.functionals import ShapleyValues as ShapleyValues
+from kpp.games.covariance.pair_covariance import CoalitionValues as CoalitionValues
+from kpp.games.covariance.shapley_covariance import ShapleyValues as ShapleyValues
 from kpp.games.covariance.shapley_covariance import shapley_covariance as shapley_covariance
 from kpp.games.estimators.asymmetric import asymmetric_shapley_values as asymmetric_shapley_values
 from kpp.games.estimators.effects import ShapleyEffects as ShapleyEffects

@@ -24,17 +24,18 @@ from jaxtyping import Array, Float, Int
 
 from kpp.features import Nystrom
 from kpp.foundation.validation import as_points, is_concrete
-from kpp.functionals import GPPosterior
+from kpp.functionals import AbstractFunctional, GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.games.covariance.by_enumeration import (
+from kpp.games.covariance.pair_covariance import (
     Solution,
     enumeration_covariance,
+    enumeration_representer,
     enumeration_sections,
+    interventional_covariance,
     solution_of,
     solution_of_effects,
     solution_of_values,
 )
-from kpp.games.covariance.by_quadrature import interventional_covariance
 from kpp.games.estimators.asymmetric import asymmetric_weights, solve_in_order
 from kpp.games.estimators.effects import check_effects, direct_and_indirect_effects
 from kpp.games.estimators.game import read_game
@@ -49,7 +50,7 @@ from kpp.kernels.toolkit import has_product_terms
 from kpp.linalg.toolkit import symmetric_root
 from kpp.runtime.batching import map_blocks, rows_that_fit
 from kpp.runtime.threads import num_cores
-from kpp.typing import AnyArray
+from kpp.typing import AnyArray, Numbers, PointFunction
 
 ExactValues = Callable[[RKHSFunction, Float[Array, "p d"]], Float[Array, "p g r"]]
 # Above this many players the 4^g pairs of coalitions are not enumerated.
@@ -260,7 +261,14 @@ class _Problem(NamedTuple):
 
 def _section_covariance(problem: _Problem, x: Array, x_other: Array | None) -> Float[Array, "..."]:
     """Subtract the reduction by the data from the prior covariance, using the sections at the training points."""
-    _refuse_enumeration(problem)
+    num_players = problem.players.num_players
+    if problem.order is None and num_players > _MAX_PLAYERS and not problem.is_quadrature:
+        raise ValueError(
+            f"`value_function` {type(problem.value_function).__name__} with kernel "
+            f"{type(problem.process.mean.kernel).__name__} has covariances by enumeration only, for at most "
+            f"{_MAX_PLAYERS} players, got {num_players}; group features by `groups`, or take Interventional and a "
+            "product kernel"
+        )
     solution = problem.solution()
     if x_other is None:
         pairs = np.repeat(np.arange(x.shape[0])[:, None], 2, axis=1)
@@ -271,17 +279,6 @@ def _section_covariance(problem: _Problem, x: Array, x_other: Array | None) -> F
     if not problem.process.root.shape[-1]:
         return prior
     return prior - _reduction(problem, solution, x, x_other)
-
-
-def _refuse_enumeration(problem: _Problem) -> None:
-    num_players = problem.players.num_players
-    if problem.order is None and num_players > _MAX_PLAYERS and not problem.is_quadrature:
-        raise ValueError(
-            f"`value_function` {type(problem.value_function).__name__} with kernel "
-            f"{type(problem.process.mean.kernel).__name__} has covariances by enumeration only, for at most "
-            f"{_MAX_PLAYERS} players, got {num_players}; group features by `groups`, or take Interventional and a "
-            "product kernel"
-        )
 
 
 def _refuse_non_finite(covariance: Array, value_function: AbstractImputation) -> None:
@@ -434,3 +431,59 @@ def _nystrom_features(process: GPPosterior) -> tuple[RKHSFunction, Float[Array, 
 
 
 _compiled_features = eqx.filter_jit(_nystrom_features)
+
+
+class ShapleyValues(AbstractFunctional):
+    r"""The Shapley values :math:`\phi_j(x_i)` at points, those of the first point before those of the second.
+
+    With `GPPosterior.of` they have a joint law over points and features, and so have their contrasts: the difference
+    between the contributions of two features, or between those of one feature at two points.
+
+    Args:
+        game: The game, an `AbstractImputation`.
+        x: The points, (p, d).
+        groups: Groups of features that form one player each, as in `as_players`; each feature by default. There are
+            q = p g values.
+
+    Raises:
+        ValueError: If the points do not fit the game, or groups are invalid.
+
+    Example:
+        >>> law = posterior.of(kpp.games.ShapleyValues(kpp.games.Interventional(x), x[:1]))
+        >>> law.mean.round(2)
+        Array([[[ 0.27, -0.03]]], dtype=float64)
+    """
+
+    game: AbstractImputation
+    x: Float[Array, "p d"]
+    players: Players = eqx.field(static=True)
+
+    def __init__(self, game: AbstractImputation, x: Numbers, groups: object = None) -> None:
+        self.game = game
+        self.x = as_points(x, num_features=game.background.shape[1])
+        self.players = as_players(groups, self.x.shape[1], None)
+
+    @property
+    def num_values(self) -> int:
+        """The number of points times the number of players."""
+        return self.x.shape[0] * self.players.num_players
+
+    def apply(self, function: PointFunction) -> Float[Array, "q *outputs"]:
+        """Return the Shapley values of an `RKHSFunction`, exactly."""
+        if not isinstance(function, RKHSFunction):
+            raise TypeError(f"`function` must be an RKHSFunction, got {type(function).__name__}")
+        values = exact_values(self.game, self.players, None, False)(function, self.x)
+        return values.reshape(-1, *values.shape[2:])
+
+    def representer(self, kernel: AbstractKernel) -> PointFunction:
+        """Return sums of sections at the imputed rows of all coalitions, an `RKHSFunction`."""
+        rows, weights = enumeration_representer(self.game, kernel, self.x, solution_of_values(self.players))
+        return RKHSFunction(kernel, rows, weights.reshape(len(rows), -1))
+
+    def prior_covariance(self, kernel: AbstractKernel, other: AbstractFunctional | None = None) -> Float[Array, "q r"]:
+        """Return the covariance under the prior; with values of the same game, as `kpp.games.shapley_covariance`."""
+        columns = self if other is None else other
+        if not isinstance(columns, ShapleyValues) or columns.game is not self.game or columns.players != self.players:
+            return super().prior_covariance(kernel, other)
+        covariance = shapley_covariance(self.game, kernel, self.x, columns.x, groups=self.players)
+        return jnp.moveaxis(covariance, 1, 2).reshape(self.num_values, columns.num_values)
