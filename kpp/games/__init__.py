@@ -17,11 +17,9 @@ from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_t
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights as shapley_weights
 from kpp.games.estimators.sampled.estimates import estimate_shapley as estimate_shapley
 from kpp.games.estimators.sampled.least_squares import shapley_values_from_pairs as shapley_values_from_pairs
-from kpp.games.estimators.sampled.permutations import (
-    shapley_values_from_permutations as shapley_values_from_permutations,
-)
 from kpp.games.estimators.sampled.sampling import sample_coalition_pairs as sample_coalition_pairs
 from kpp.games.estimators.sampled.sampling import sample_permutations as sample_permutations
+from kpp.games.estimators.sampled.sampling import shapley_values_from_permutations as shapley_values_from_permutations
 from kpp.games.estimators.shapiq_game import as_shapiq_game as as_shapiq_game
 from kpp.games.estimators.value_error import value_error as value_error
 from kpp.games.players.players import all_coalitions as all_coalitions

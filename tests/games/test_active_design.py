@@ -10,8 +10,13 @@ import scipy.optimize
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction, Baseline, Interventional, all_coalitions, estimate_shapley
 from kpp.games.estimators.active.coalition_kernel import CoalitionKernel, as_signs
-from kpp.games.estimators.active.coalition_process import CoalitionProcess, contrasts_of
-from kpp.games.estimators.active.evidence import fit_parameters, negative_log_posterior, prior_parameters
+from kpp.games.estimators.active.coalition_process import (
+    CoalitionProcess,
+    contrasts_of,
+    fit_parameters,
+    negative_log_posterior,
+    prior_parameters,
+)
 from kpp.games.toolkit import quadrature_shapley
 from kpp.kernels import RBF
 from oracles.coalition_process import kernel_matrix, law, shapley_matrix

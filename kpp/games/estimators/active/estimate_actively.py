@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from kpp.games.estimators.active.coalition_process import CoalitionProcess
-from kpp.games.estimators.active.evidence import as_kernel, fit_parameters, prior_parameters
+from kpp.games.estimators.active.coalition_process import CoalitionProcess, as_kernel, fit_parameters, prior_parameters
 from kpp.games.estimators.game import Game, ShapleyEstimate
 from kpp.games.estimators.sampled.sampling import sample_coalition_pairs
 from kpp.games.players.players import all_coalitions, from_integers, to_integers

@@ -20,8 +20,12 @@ from kpp.games.estimators.quadratures.nodes import num_nodes
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table
 from kpp.games.estimators.sampled.draw_errors import draw_errors, has_draws, weights_of
 from kpp.games.estimators.sampled.least_squares import shapley_values_from_pairs
-from kpp.games.estimators.sampled.permutations import coalitions_of_permutations, shapley_values_from_permutations
-from kpp.games.estimators.sampled.sampling import coalition_pairs_in_rounds, sample_permutations
+from kpp.games.estimators.sampled.sampling import (
+    coalition_pairs_in_rounds,
+    coalitions_of_permutations,
+    sample_permutations,
+    shapley_values_from_permutations,
+)
 from kpp.games.players.players import MAX_ENUMERATED, all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.games.values.product_games import is_product_game
