@@ -12,7 +12,7 @@ from kpp.games.estimators.interactions import interaction_values as interaction_
 from kpp.games.estimators.interactions import interactions_from_table as interactions_from_table
 from kpp.games.estimators.methods import interventional_shapley as interventional_shapley
 from kpp.games.estimators.methods import shapley_values as shapley_values
-from kpp.games.estimators.quadratures.nodes import gauss_legendre as gauss_legendre
+from kpp.games.estimators.quadrature import gauss_legendre as gauss_legendre
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table as shapley_values_from_table
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights as shapley_weights
 from kpp.games.estimators.sampled.estimates import estimate_shapley as estimate_shapley

@@ -9,7 +9,7 @@ import pytest
 
 from kpp.functions import RKHSFunction
 from kpp.games import Interventional, shapley_values
-from kpp.games.estimators.quadratures.quadrature import quadrature_shapley
+from kpp.games.estimators.quadrature import quadrature_shapley
 from kpp.games.toolkit import choose_method
 from kpp.kernels import RBF, AbstractProductKernel
 

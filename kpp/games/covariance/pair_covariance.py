@@ -25,8 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from kpp.foundation.validation import as_points
 from kpp.functionals import AbstractFunctional
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.quadratures.nodes import gauss_legendre, num_nodes
-from kpp.games.estimators.quadratures.quadrature import by_sign, products_of_others
+from kpp.games.estimators.quadrature import by_sign, gauss_legendre, num_nodes, products_of_others
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table, shapley_weights
 from kpp.games.players.players import Players, all_coalitions, as_coalitions, as_players
 from kpp.games.values.imputation import AbstractImputation

@@ -40,7 +40,7 @@ from kpp.games.estimators.asymmetric import asymmetric_weights, solve_in_order
 from kpp.games.estimators.effects import check_effects, direct_and_indirect_effects
 from kpp.games.estimators.game import read_game
 from kpp.games.estimators.methods import choose_for_game, solve_exactly
-from kpp.games.estimators.quadratures.quadrature import quadrature_shapley
+from kpp.games.estimators.quadrature import quadrature_shapley
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.imputation import AbstractImputation
 from kpp.games.values.interventional import Interventional

@@ -23,7 +23,7 @@ from scipy.special import comb
 from kpp.foundation.validation import one_of
 from kpp.games.estimators.game import Game, read_game
 from kpp.games.estimators.methods import check_batch_size, choose_for_game, solve_exactly
-from kpp.games.estimators.quadratures.quadrature import quadrature_interactions
+from kpp.games.estimators.quadrature import quadrature_interactions
 from kpp.games.players.players import all_coalitions
 from kpp.games.values.abstract import AbstractValueFunction
 from kpp.typing import AnyArray

@@ -22,8 +22,8 @@ from kpp.functionals import GPPosterior
 from kpp.functionals.sections import join_points
 from kpp.functions import RKHSFunction
 from kpp.games import AbstractValueFunction, all_coalitions, sample_permutations, shapley_weights
-from kpp.games.estimators.enumeration import enumerate_products
 from kpp.games.estimators.game import Game, read_game
+from kpp.games.estimators.methods import enumerate_products
 from kpp.games.toolkit import coalitions_of_permutations
 from kpp.games.values.product_games import is_product_game
 from kpp.gp.toolkit import draw_gaussian

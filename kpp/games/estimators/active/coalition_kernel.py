@@ -30,7 +30,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float
 
-from kpp.games.estimators.quadratures.nodes import gauss_legendre, num_nodes
+from kpp.games.estimators.quadrature import gauss_legendre, num_nodes
 from kpp.games.estimators.sampled.coalition_weights import shapley_weights
 
 

@@ -16,7 +16,7 @@ from kpp.foundation.validation import count, one_of, positive
 from kpp.games.estimators.active.estimate_actively import estimate_actively
 from kpp.games.estimators.game import Game, ShapleyEstimate, read_game
 from kpp.games.estimators.methods import MAX_PLAYERS, check_batch_size, choose_for_game, solve_exactly
-from kpp.games.estimators.quadratures.nodes import num_nodes
+from kpp.games.estimators.quadrature import num_nodes
 from kpp.games.estimators.sampled.coalition_weights import shapley_values_from_table
 from kpp.games.estimators.sampled.draw_errors import draw_errors, has_draws, weights_of
 from kpp.games.estimators.sampled.least_squares import shapley_values_from_pairs

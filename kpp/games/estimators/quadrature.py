@@ -46,7 +46,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from kpp.functions import RKHSFunction
-from kpp.games.estimators.quadratures.nodes import gauss_legendre, num_nodes
 from kpp.games.players.players import Players, as_players
 from kpp.games.values.abstract import AbstractProductValueFunction
 from kpp.games.values.product_games import weigh_null_players
@@ -362,3 +361,26 @@ def _by_products(nodes: tuple[np.ndarray, np.ndarray]) -> Callable[..., Float[Ar
         return jax.lax.map(of_point, present)
 
     return interactions
+
+
+def gauss_legendre(num_nodes: int) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
+    """Return nodes and weights of Gauss-Legendre quadrature on [0, 1], exact for polynomials of degree 2 q - 1.
+
+    Args:
+        num_nodes: q, at least 1.
+
+    Returns:
+        The nodes, ascending, and the weights, which sum to 1; both of shape (q,).
+
+    Raises:
+        ValueError: If q is less than 1.
+    """
+    if num_nodes < 1:
+        raise ValueError(f"`num_nodes` must be at least 1, got {num_nodes}")
+    nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
+    return (nodes + 1) / 2, weights / 2
+
+
+def num_nodes(num_features: int) -> int:
+    """Return the number of nodes that is exact for Shapley values of d features, d/2 rounded up."""
+    return (num_features + 1) // 2  # the integrand has degree d - 1 <= 2 q - 1
