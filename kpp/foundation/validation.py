@@ -84,7 +84,8 @@ def wrong_kind(value: object, name: str, needed: Iterable[str]) -> Exception:
     """
     needed = dict.fromkeys(needed)
     plain = all(words in _WORDS.values() for words in needed)
-    got = _shown(value) if plain or isinstance(value, int) else _describe_short(value)
+    shown = f" {_clip(repr(value))}" if isinstance(value, (str, float, list, tuple)) else ""
+    got = _shown(value) if plain or isinstance(value, int) else f"{type(value).__name__}{shown}"
     return (ValueError if plain else TypeError)(f"`{name}` must be {' or '.join(needed)}, got {got}")
 
 
@@ -114,12 +115,6 @@ def in_words(kind: str) -> str:
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.removeprefix("Abstract"))
     words = words.lower() if kind.startswith("Abstract") else words
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
-
-
-def _describe_short(value: object) -> str:
-    """Return the type of a value, and the value itself if it is text, a number or a list, cut if it is long."""
-    shown = f" {_clip(repr(value))}" if isinstance(value, (str, int, float, list, tuple)) else ""
-    return f"{type(value).__name__}{shown}"
 
 
 def count(value: object, name: str, least: int = 1, *, most: int | None = None, most_is: str = "") -> int:

@@ -254,12 +254,8 @@ def _fields(kernel: Any) -> Iterator[Html]:
     for field in dataclasses.fields(kernel):
         value = getattr(kernel, field.name)
         parts = value if isinstance(value, tuple) else (value,)
-        if parts and all(_is_kernel(part) for part in parts):
+        if parts and all(isinstance(part, eqx.Module) and hasattr(part, "gram") for part in parts):
             for part in parts:
                 yield Html(f"{escaped(field.name)}: {escaped(type(part).__name__)}{items(_fields(part))}")
         else:
             yield Html(f"{escaped(field.name)} {'~' if is_prior(value) else '='} <code>{escaped(show(value))}</code>")
-
-
-def _is_kernel(value: object) -> bool:
-    return isinstance(value, eqx.Module) and hasattr(value, "gram")

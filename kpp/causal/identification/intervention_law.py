@@ -100,12 +100,7 @@ def _of_district(graph: CausalDAG, district: NodeSet) -> LawFactor:
             f"`graph` connects the {len(members)} nodes {named(members)} by hidden common causes, and has effects "
             f"between them; at most {_MAX_DISTRICT} such nodes are supported"
         )
-    subsets = itertools.chain.from_iterable(
-        itertools.combinations(members, size) for size in range(1, len(members) + 1)
-    )
-    return LawFactor(members, parents, expressions=tuple(_identified(graph, frozenset(subset)) for subset in subsets))
-
-
-def _identified(graph: CausalDAG, absent: NodeSet) -> tuple[NodeSet, Expression]:
-    others = graph.observed - absent
-    return absent, identify(graph, treatment=others, outcome=absent).expression
+    sizes = range(1, len(members) + 1)
+    subsets = [frozenset(subset) for size in sizes for subset in itertools.combinations(members, size)]
+    found = (identify(graph, treatment=graph.observed - absent, outcome=absent).expression for absent in subsets)
+    return LawFactor(members, parents, expressions=tuple(zip(subsets, found, strict=True)))

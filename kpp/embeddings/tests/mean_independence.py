@@ -125,7 +125,10 @@ def mean_independence_test(
         factors = LENGTHSCALES if regularization is None else (1.0,)
         family = tuple(_default_kernel(z, factor) for factor in factors) if given_kernel is None else (given_kernel,)
         statistics = _signed(key, kernel, family, targets, points, z, regularization, num_permutations)
-    return _outcome(np.asarray(statistics), points.shape[0])
+    found = np.asarray(statistics)
+    if not np.isfinite(found).all():
+        raise ValueError("`y` and the kernels of the rows must be finite, their products, too; the statistic is not")
+    return MeanIndependenceTest(float(found[0]), rank_p_value(found)[0], len(found) - 1, points.shape[0])
 
 
 def _read(y: Numbers, x: Numbers, given: Numbers | None) -> tuple[Array, Array, Array | None]:
@@ -143,13 +146,6 @@ def _read(y: Numbers, x: Numbers, given: Numbers | None) -> tuple[Array, Array, 
 
 def _default_kernel(x: Array, factor: float = 1.0) -> RBF:
     return RBF(factor * median_heuristic(x) * x.shape[1] ** 0.5)
-
-
-def _outcome(statistics: np.ndarray, num_rows: int) -> MeanIndependenceTest:
-    """Return the result: the rank of the first statistic among all."""
-    if not np.isfinite(statistics).all():
-        raise ValueError("`y` and the kernels of the rows must be finite, their products, too; the statistic is not")
-    return MeanIndependenceTest(float(statistics[0]), rank_p_value(statistics)[0], len(statistics) - 1, num_rows)
 
 
 @eqx.filter_jit

@@ -115,15 +115,11 @@ def _run_chunks(
             count = min(chunk, total - start)
             state, part = jax.block_until_ready(advance(state, _steps_of(count)))
             if phase == "sample":
-                kept.append(jax.tree.map(lambda leaf, count=count: _draws(leaf, shape, count), jax.device_get(part)))
+                draws = jax.tree.map(lambda leaf: leaf if shape else leaf[None], jax.device_get(part))
+                kept.append(jax.tree.map(lambda leaf, count=count: leaf[:, :count], draws))
             bar.set_postfix_str(_describe(phase, state), refresh=False)
             bar.update(count * math.prod(shape))
     return state, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *kept)
-
-
-def _draws(leaf: np.ndarray, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """Return the first draws of each chain."""
-    return (leaf if shape else leaf[None])[:, :count]
 
 
 def _steps_of(count: int) -> np.ndarray:

@@ -146,7 +146,7 @@ class MCMC(AbstractInference):
         self._warn(latent, stats)
         attrs: dict[str, object] = {"sampler": type(kernel).__name__, "num_warmup": self.num_warmup}
         if subsampling:
-            attrs["log_density_spread"] = _check_spread(density_spread(numpyro_model, data, latent, fields[_ENERGY]))
+            attrs["log_density_spread"] = density_spread(numpyro_model, data, latent, fields[_ENERGY])
         return Posterior(samples, {"lp": lp, **stats}, {"inference": "MCMC"} | attrs)
 
     def _kernel(
@@ -205,18 +205,6 @@ class MCMC(AbstractInference):
         yield cls(num_warmup=200, num_samples=20, progress=False), linear_regression, regression_data(rng_key)
 
 
-def _check_spread(spread: float) -> float:
-    """Return the spread of log densities, and warn if it is large."""
-    if not spread < _LARGEST_SPREAD:
-        _LOGGER.warning(
-            "the draws may be biased: the log density of all rows minus the sampled one has a standard deviation of "
-            "%.2g (%.1f is the limit); use larger subsamples, tighter priors, or kpp.NUTS",
-            spread,
-            _LARGEST_SPREAD,
-        )
-    return spread
-
-
 _NUM_BLOCKS = 10  # in each step a tenth of the subsample may be drawn anew
 
 
@@ -259,9 +247,17 @@ def subsampling_nuts(rng_key: jax.Array, numpyro_model: NumpyroModel, data: Data
 def density_spread(numpyro_model: NumpyroModel, data: Data, latent: dict[str, jax.Array], energies: jax.Array) -> float:
     """Return the standard deviation, over draws, of the log density of all rows minus the sampled one, (chain, draw).
 
-    It is 0 if the sampler draws from the posterior itself.
+    It is 0 if the sampler draws from the posterior itself. A large one gives a warning.
     """
-    return float((energies - _energies(CalledWith(numpyro_model), latent, data)).std())
+    spread = float((energies - _energies(CalledWith(numpyro_model), latent, data)).std())
+    if not spread < _LARGEST_SPREAD:
+        _LOGGER.warning(
+            "the draws may be biased: the log density of all rows minus the sampled one has a standard deviation of "
+            "%.2g (%.1f is the limit); use larger subsamples, tighter priors, or kpp.NUTS",
+            spread,
+            _LARGEST_SPREAD,
+        )
+    return spread
 
 
 @eqx.filter_jit

@@ -105,7 +105,10 @@ class SVI(AbstractInference):
         model = with_units(CalledWith(numpyro_model, subsample=True), data)
         guide = build_guide(self.guide, model, sites)
         loss = numpyro.infer.Trace_ELBO(num_particles=self.num_particles)
-        svi = numpyro.infer.SVI(model, guide, self._optimizer(), loss)
+        optimizer = self.optimizer
+        if isinstance(optimizer, str):
+            optimizer = with_cosine_decay(optimizer, self.learning_rate, self.num_steps)
+        svi = numpyro.infer.SVI(model, guide, optimizer, loss)
 
         def fit(fit_key: RngKey, draw_key: RngKey, data: Data) -> tuple[Any, ...]:
             result = svi.run(fit_key, self.num_steps, data, progress_bar=self.progress)
@@ -125,11 +128,6 @@ class SVI(AbstractInference):
     def _attrs(self) -> dict[str, object]:
         name = self.guide if isinstance(self.guide, str) else getattr(self.guide, "__name__", "function")
         return {"inference": "SVI", "guide": name}
-
-    def _optimizer(self) -> Any:
-        if not isinstance(self.optimizer, str):
-            return self.optimizer
-        return with_cosine_decay(self.optimizer, self.learning_rate, self.num_steps)
 
     def draw(
         self, rng_key: RngKey, num_samples: int, numpyro_model: NumpyroModel, data: Data, state: Mapping[str, jax.Array]

@@ -204,16 +204,10 @@ def _draw_functions(fit: Fit, rng_key: RngKey, points: PyTree, num_samples: int)
     pick_key, *keys = jax.random.split(rng_key, num_samples + 1)
     order = np.asarray(jax.random.permutation(pick_key, total))
     flat = {name: np.asarray(value).reshape(total, *value.shape[2:]) for name, value in fit.draws.items()}
+    draw_latent = eqx.filter_jit(fit.model.draw_latent)
     for number, key in enumerate(keys):
         sample = {name: jax.device_put(value[order[number % total]]) for name, value in flat.items()}
-        yield np.asarray(_draw_latent(fit.model, key, sample, fit.data, points))
-
-
-@eqx.filter_jit
-def _draw_latent(
-    model: AbstractPreferenceModel | RankingGP, key: Array, sample: Sample, data: Data, points: Points
-) -> Array:
-    return model.draw_latent(key, sample, data, points)
+        yield np.asarray(draw_latent(key, sample, fit.data, points))
 
 
 def _items(fit: Fit, items: Items) -> tuple[Any, list[Any]]:

@@ -64,7 +64,8 @@ def estimate_actively(game: Game, budget: int, tolerance: float | None, rng_key:
         enough = estimate.tolerance_reached and valued >= 2 * num_players + 2
         if enough or valued == budget:
             return ActiveEstimate(estimate, coalitions, process.shapley_weights)
-        candidates = _without(candidates, coalitions)
+        known = set(to_integers(coalitions))
+        candidates = from_integers([each for each in to_integers(candidates) if each not in known], num_players)
         # A power of two, so that the function is called in few sizes.
         size = 1 << int(np.log2(max(1.0, _SHARE * valued)))
         chosen = process.choose(candidates, min(size, budget - valued))
@@ -100,8 +101,3 @@ def _candidates(num_players: int, budget: int, rng_key: RngKey) -> Bool[np.ndarr
         return all_coalitions(num_players)
     drawn = sample_coalition_pairs(rng_key, num_players, num_candidates // 2)[0]
     return np.concatenate([drawn, ~drawn])
-
-
-def _without(candidates: Bool[np.ndarray, "m g"], valued: Bool[np.ndarray, "c g"]) -> Bool[np.ndarray, "k g"]:
-    known = set(to_integers(valued))
-    return from_integers([integer for integer in to_integers(candidates) if integer not in known], valued.shape[1])

@@ -73,7 +73,9 @@ class ProjectedQuantileRegressor(RegressorMixin, ProjectedEstimator):
 
         ValueError is also raised if `levels` or `num_thresholds` are invalid.
         """
-        _check_levels(self.levels)
+        levels = np.asarray(self.levels, dtype=float)
+        if levels.ndim > 1 or levels.size == 0 or not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"`levels` must be a number between 0 and 1 or a sequence of such, got {self.levels!r}")
         count(self.num_thresholds, "num_thresholds")
         rows, y = read_targets(self, X, y)
         # The test compares means: those of ranks exist for heavy tails too, and see shifts of any quantile.
@@ -156,12 +158,6 @@ def _normal_mixture(fit: Fit, rows: Rows, thresholds: np.ndarray) -> Float[np.nd
     standardized = [(threshold - mean) / np.sqrt(variance) for threshold in thresholds]
     columns = [ndtr(z.to_numpy()).mean(axis=(0, 1)) for z in standardized]
     return np.stack(columns, axis=1)
-
-
-def _check_levels(levels: Numbers) -> None:
-    values = np.asarray(levels, dtype=float)
-    if values.ndim > 1 or values.size == 0 or not ((values > 0) & (values < 1)).all():
-        raise ValueError(f"`levels` must be a number between 0 and 1 or a sequence of such, got {levels!r}")
 
 
 def _invert(values: Float[np.ndarray, "n q"], thresholds: Float[np.ndarray, " q"], level: float) -> np.ndarray:

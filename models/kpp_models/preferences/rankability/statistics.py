@@ -76,8 +76,9 @@ def count_cycles(preferences: Numbers) -> Int[np.ndarray, " *draws"]:
         Kendall and Babington Smith, On the method of paired comparisons, Biometrika, 1940.
     """
     matrix = matrices.square(preferences, "preferences", draws=True)
-    counts = [_circles(draw) for draw in matrix.reshape(-1, *matrix.shape[-2:])]
-    return np.array(counts, dtype=np.int64).reshape(matrix.shape[:-2])
+    above = (matrix > np.swapaxes(matrix, -1, -2)).astype(float)
+    triples = np.sum((above @ above) * np.swapaxes(above, -1, -2), axis=(-2, -1))
+    return np.asarray(np.round(triples / 3.0), dtype=np.int64)  # each cycle is counted from each of its three items
 
 
 def mean_clustering_coefficient(adjacency: Numbers) -> float:
@@ -111,11 +112,6 @@ def mean_clustering_coefficient(adjacency: Numbers) -> float:
     degrees = met.sum(axis=1)
     triangles = np.sum((met @ met) * met, axis=1)  # twice the number of edges among the neighbors
     return float(np.mean(triangles / np.maximum(degrees * (degrees - 1.0), 1.0)))
-
-
-def _circles(matrix: np.ndarray) -> int:
-    above = (matrix > matrix.T).astype(float)
-    return round(np.sum((above @ above) * above.T) / 3.0)  # each cycle is counted from each of its three items
 
 
 def _hausdorff(first: np.ndarray, second: np.ndarray) -> float:

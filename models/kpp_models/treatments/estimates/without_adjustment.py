@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from kpp.data.tables import Schema, read_points
+from kpp.data.tables import read_points
 from kpp.embeddings import EstimandEmbedding
 from kpp.typing import RngKey
 from kpp_models.treatments.effect import CausalEffect, curve_dataset
@@ -67,7 +67,13 @@ def effect_of_expression(
     outcome, _ = question.read_outcome(table)
     names = sorted(estimand.variables | {question.treatment, question.outcome})
     points, schema = read_points(table[names], "data")
-    _check_levels(schema)
+    # The codes of more than two levels are no numbers.
+    many = {name: list(levels) for name, levels in schema.levels.items() if len(levels) > 2}
+    if many:
+        raise ValueError(
+            f"`data` must hold numbers, booleans or categories of two levels in the columns of an effect without an "
+            f"adjustment set, got {many}"
+        )
     column = TreatmentColumn(points, schema, schema.index(question.treatment))
     refuse_constant(column.treatment, column.name)
     values, labels = column.settings(options.at)
@@ -88,13 +94,3 @@ def effect_of_expression(
         "method": _METHOD + _FRACTION * fraction,
     }
     return CausalEffect(dataset)
-
-
-def _check_levels(schema: Schema) -> None:
-    """Raise ValueError if a column is a category of more than two levels, whose codes are no numbers."""
-    many = {name: list(levels) for name, levels in schema.levels.items() if len(levels) > 2}
-    if many:
-        raise ValueError(
-            f"`data` must hold numbers, booleans or categories of two levels in the columns of an effect without an "
-            f"adjustment set, got {many}"
-        )
