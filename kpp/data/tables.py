@@ -123,7 +123,13 @@ class Schema:
         if not isinstance(x, _Table):
             points = np.asarray(as_points(x, name, num_features=self.num_features))
             for feature, levels in self.levels.items():
-                self._check_codes(points[:, self.index(feature)], feature, len(levels), name)
+                codes = points[:, self.index(feature)]
+                strange = codes[~np.isin(codes, np.arange(len(levels)))]
+                if strange.size:
+                    raise ValueError(
+                        f"`{name}` must hold codes from 0 to {len(levels) - 1} in the categorical column {feature!r}, "
+                        f"got {strange[0]:g}; give a data frame, whose levels are read by name"
+                    )
             return points
         check_columns(x.columns, self.feature_names, name)
         refuse_missing(x, self.feature_names, name)
@@ -161,16 +167,6 @@ class Schema:
         """Return the schema that `to_json` described."""
         levels = {name: tuple(entries) for name, entries in value["levels"].items()}
         return cls(tuple(value["feature_names"]), levels, tuple(value.get("booleans", ())))
-
-    @staticmethod
-    def _check_codes(codes: np.ndarray, feature: str, num_levels: int, name: str) -> None:
-        """Raise ValueError unless the numbers in a categorical column of an array are codes of its levels."""
-        strange = codes[~np.isin(codes, np.arange(num_levels))]
-        if strange.size:
-            raise ValueError(
-                f"`{name}` must hold codes from 0 to {num_levels - 1} in the categorical column {feature!r}, got "
-                f"{strange[0]:g}; give a data frame, whose levels are read by name"
-            )
 
     def __repr__(self) -> str:
         """Return the columns, with the levels of each categorical one as far as they are few."""

@@ -451,11 +451,9 @@ class Matches(AbstractDescribedItems):
         chosen = np.sort(_reading.numbers_of(rows, "rows"))
         if (chosen < 0).any() or (chosen >= self.num_pairs).any() or (np.diff(chosen) == 0).any():
             raise ValueError(f"`rows` must be different numbers from 0 to {self.num_pairs - 1}, got {chosen[:5]}")
-        pairs, wins, losses, ties = (
-            jax.device_put(np.asarray(part)[chosen]) for part in (self.pairs, self.wins, self.losses, self.ties)
-        )
-        contexts = None if self.contexts is None else jax.device_put(np.asarray(self.contexts)[chosen])
-        return dataclasses.replace(self, pairs=pairs, wins=wins, losses=losses, ties=ties, contexts=contexts)
+        parts = {name: getattr(self, name) for name in ("pairs", "wins", "losses", "ties", "contexts")}
+        taken: dict[str, Any] = jax.tree.map(lambda part: jax.device_put(np.asarray(part)[chosen]), parts)
+        return dataclasses.replace(self, **taken)
 
     def adjacency(self) -> Float[np.ndarray, "n n"]:
         """Return how often each item beat each other item, over all contexts; a tie counts as half a win for both.

@@ -103,7 +103,7 @@ def cases(
         count(num_examples, "num_examples", 1)
     count(skip_examples, "skip_examples", 0)
     if not isinstance(classes, Mapping):
-        classes = {str(cls.name if isinstance(cls, click.Command) else cls.__name__): cls for cls in classes}
+        classes = {_name(cls): cls for cls in classes}
     return [
         Case(name, cls, check, num_examples, skip_examples)
         for name, cls in classes.items()
@@ -265,6 +265,11 @@ def check_command(command: object) -> None:
         command: A command of click.
     """
     _run(commands.LAWS, (command,), repr(command))
+
+
+def _name(cls: Any) -> str:
+    """Return the name of a class or of a command."""
+    return str(cls.name if isinstance(cls, click.Command) else cls.__name__)
 
 
 @functools.cache

@@ -124,7 +124,8 @@ def curve(
         one_of(kind, "kind", _KINDS_OF_TWO)
         feature = tuple(feature)
         found = _read_pair(grid, subject.rows, subject.schema, feature, _NUM_OF_EACH)
-    rows = _some(subject.rows, _max_rows(kind, subject, len(found.values)))
+    num_rows = min(len(subject.rows), _max_rows(kind, subject, len(found.values)))
+    rows = subject.rows[np.linspace(0, len(subject.rows) - 1, num_rows).round().astype(int)]
     if len(rows) < 2 and kind != "individual":
         raise ValueError(f"`x` must have at least 2 rows for a curve of kind {kind!r}, got {len(rows)}")
     game = _game(kind, rows, subject.schema, options)
@@ -153,11 +154,6 @@ def _max_rows(kind: str, subject: Inspected, num_values: int) -> int:
         return max(2, _JOINT_POINTS // num_values)
     is_product = subject.kernel is not None and has_product_terms(subject.kernel)
     return _ROWS[kind] if is_product else _ROWS_OF_KERNEL
-
-
-def _some(rows: Float[np.ndarray, "n d"], most: int) -> Float[np.ndarray, "m d"]:
-    """Return at most some number of rows, at even steps."""
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).round().astype(int)]
 
 
 def _game(kind: str, rows: np.ndarray, schema: Schema, options: Mapping[str, Any]) -> AbstractImputation | None:

@@ -62,7 +62,10 @@ class GPMechanism(AbstractMechanism):
 
     def law(self, inputs: Causes, training: Training | None = None) -> dist.Distribution:
         """Return the law of dependent rows; see `AbstractMechanism.law`."""
-        return self._observed(*self._moments(inputs, training))
+        mean, covariance = self._moments(inputs, training)
+        if isinstance(self.likelihood, GaussianLikelihood):
+            return GaussianProcessMarginal(mean, covariance, self.likelihood.noise_variance)
+        return LaplaceMarginal(mean, covariance, self.likelihood)
 
     def latent(self, inputs: Causes, white: Float[Array, " n"], training: Training | None = None) -> Float[Array, " n"]:
         """Draw the function from its posterior, jointly at all rows; see `AbstractMechanism.latent`."""
@@ -83,11 +86,6 @@ class GPMechanism(AbstractMechanism):
         latent = process.moments(points, covariance=True)
         assert latent.covariance is not None  # it was asked for
         return latent.mean, latent.covariance
-
-    def _observed(self, mean: Float[Array, " n"], covariance: Float[Array, "n n"]) -> dist.Distribution:
-        if isinstance(self.likelihood, GaussianLikelihood):
-            return GaussianProcessMarginal(mean, covariance, self.likelihood.noise_variance)
-        return LaplaceMarginal(mean, covariance, self.likelihood)
 
 
 class _Center(eqx.Module):
