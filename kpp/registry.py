@@ -174,7 +174,7 @@ def check_name(kind: str, name: str) -> None:
     if name in registered.accepted:
         return
     if name in registered.refused:
-        raise PluginError(_collision(kind, name, registered.refused[name]))
+        raise PluginError(_refusal(kind, name, registered.refused[name]))
     raise PluginError(_unknown(kind, name, registered.accepted))
 
 
@@ -369,7 +369,7 @@ def _assemble(kind: str, plugins: list[_Plugin]) -> _Kind:
         others = tuple(record for record, _ in found if len(kept) > 1 or record is not kept[0][0])
         if others:
             refused[name] = others
-            _warn(_taken(kind, name, others) if name in accepted else _collision(kind, name, others))
+            _warn(_refusal(kind, name, others, is_own=name in accepted))
     return _Kind(accepted, refused)
 
 
@@ -387,20 +387,13 @@ def _with_offers(plugin: _Plugin, kinds: Mapping[str, _Kind]) -> PluginRecord:
     return dataclasses.replace(plugin.record, offers=offers, refused=refused)
 
 
-def _collision(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
+def _refusal(kind: str, name: str, records: tuple[PluginRecord, ...], *, is_own: bool = False) -> str:
     offering = " and ".join(str(record) for record in records)
-    return (
-        f"the name {name!r} among the {_words(kind)} is refused because {offering} both offer it; uninstall one, or "
-        f"switch it off with {_DISABLE}"
-    )
-
-
-def _taken(kind: str, name: str, records: tuple[PluginRecord, ...]) -> str:
-    offering = " and ".join(str(record) for record in records)
-    return (
-        f"the name {name!r} among the {_words(kind)} is one of kpp's own, and kpp keeps it; the one that {offering} "
-        "offers is left out and needs another name"
-    )
+    reason = f"refused because {offering} both offer it; uninstall one, or switch it off with {_DISABLE}"
+    if is_own:
+        kept = "one of kpp's own, and kpp keeps it"
+        reason = f"{kept}; the one that {offering} offers is left out and needs another name"
+    return f"the name {name!r} among the {_words(kind)} is {reason}"
 
 
 def _unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:

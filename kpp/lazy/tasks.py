@@ -45,15 +45,12 @@ class TravelingFunction:
     def __call__(self, *arguments: Any) -> Any:
         """Call the function in its precision."""
         with jax.enable_x64(self._x64), alone_in_thread():
-            return self._open()(*arguments)
+            if self._function is None:
+                import cloudpickle
 
-    def _open(self) -> Callable[..., Any]:
-        if self._function is None:
-            import cloudpickle
-
-            assert self._bytes is not None
-            self._function = cloudpickle.loads(self._bytes)
-        return self._function
+                assert self._bytes is not None
+                self._function = cloudpickle.loads(self._bytes)
+            return self._function(*arguments)
 
 
 Result = TypeVar("Result")

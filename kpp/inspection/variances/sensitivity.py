@@ -144,15 +144,12 @@ def _read(predictor: Any, x: Any) -> ReadPredictor:
     if is_foreign(predictor):
         # What has no exact representation, such as a forest, can still be predicted.
         with contextlib.suppress(TypeError, ValueError):
-            return ReadPredictor.read(as_explainable(predictor), "callable", _named_columns(predictor))
+            names = getattr(predictor, "feature_names_in_", None)
+            schema = None if names is None else Schema(tuple(map(str, names)))
+            return ReadPredictor.read(as_explainable(predictor), "callable", schema)
     if is_estimator(predictor):
         predictor = EstimatorFunction.create(predictor, x if is_table(x) else None)
     return ReadPredictor.read(predictor, "callable")
-
-
-def _named_columns(estimator: Any) -> Schema | None:
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else Schema(tuple(map(str, names)))
 
 
 def _game(value_function: str | AbstractValueFunction, rows: Float[np.ndarray, "m d"]) -> AbstractValueFunction:
