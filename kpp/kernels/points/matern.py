@@ -62,6 +62,7 @@ class Matern(AbstractStationary):
         Functions, equation 10.32.10.
     """
 
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0, kw_only=True)
     nu: Leaf = eqx.field(converter=parameter("nu"), default=1.5, kw_only=True)
 

@@ -4,8 +4,7 @@ RBF, Matern12, Matern32, Matern52 and RationalQuadratic depend on the distance i
 :math:`r^2 = \sum_j (x_j - x'_j)^2 / \ell_j^2`, with one lengthscale for all features or one for each (ARD).
 `kpp.kernels.points.distances` describes how the distances are computed. RBF is a product kernel, and so is Periodic.
 """
-
-from __future__ import annotations
+# No `from __future__ import annotations`: Equinox must see the annotation `AbstractVar` itself, not a string.
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -31,8 +30,8 @@ class AbstractStationary(AbstractKernel):
     The methods to write are `correlation`, the function :math:`\kappa`, and `examples`.
     """
 
-    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
-    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+    lengthscale: eqx.AbstractVar[Leaf]
+    variance: eqx.AbstractVar[Leaf]
 
     @abstractmethod
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -78,8 +77,8 @@ class AbstractStationary(AbstractKernel):
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[AbstractKernel, Any]]:
         x = example_points(rng_key, 3)
-        yield cls(lengthscale=0.7, variance=1.3), x
-        yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0])), x
+        yield cls(lengthscale=0.7, variance=1.3), x  # type: ignore[call-arg]
+        yield cls(lengthscale=jnp.array([0.5, 1.0, 3.0])), x  # type: ignore[call-arg]
 
 
 class RBF(AbstractStationary, AbstractScaledProduct):
@@ -100,6 +99,9 @@ class RBF(AbstractStationary, AbstractScaledProduct):
         Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equation (4.9).
     """
 
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.exp(-0.5 * squared_distance)
 
@@ -112,7 +114,7 @@ class RBF(AbstractStationary, AbstractScaledProduct):
         lengthscale = self._lengthscale(check_matrices(self, x1, x2))
         return jnp.exp(-0.5 * jnp.square((x1.T[:, :, None] - x2.T[:, None, :]) / lengthscale[:, None, None]))
 
-    def restrict(self, mask: Numbers) -> RBF:
+    def restrict(self, mask: Numbers) -> "RBF":
         # An infinite lengthscale makes a factor 1 and keeps the fast distances of RBF.
         return RBF(lengthscale=lengthscale_where(mask, self.lengthscale), variance=jnp.ones_like(self.variance))
 
@@ -136,6 +138,9 @@ class Matern12(AbstractStationary):
     References:
         Rasmussen and Williams (2006), section 4.2.1.
     """
+
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
 
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         return matern_12(squared_distance)
@@ -164,6 +169,9 @@ class Matern32(AbstractStationary):
         Rasmussen and Williams (2006), equation (4.17).
     """
 
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         return matern_32(3 * squared_distance)
 
@@ -191,6 +199,9 @@ class Matern52(AbstractStationary):
         Rasmussen and Williams (2006), equation (4.17).
     """
 
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
+    variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
+
     def correlation(self, squared_distance: Float[Array, "..."]) -> Float[Array, "..."]:
         return matern_52(5 * squared_distance)
 
@@ -216,6 +227,7 @@ class RationalQuadratic(AbstractStationary):
         Rasmussen and Williams (2006), equation (4.19).
     """
 
+    lengthscale: Leaf = eqx.field(converter=parameter("lengthscale"), default=1.0)
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0, kw_only=True)
     alpha: Leaf = eqx.field(converter=parameter("alpha"), default=1.0, kw_only=True)
 
@@ -274,7 +286,7 @@ class Periodic(AbstractScaledProduct):
         r"""Return :math:`\exp(-2 \sin^2(\pi (x_j - x'_j) / p_j) / \ell_j^2)` for two points of shape (d,)."""
         return jnp.exp(self._exponents(x1, x2))
 
-    def restrict(self, mask: Numbers) -> Periodic:
+    def restrict(self, mask: Numbers) -> "Periodic":
         lengthscale = lengthscale_where(mask, self.lengthscale)
         return Periodic(lengthscale=lengthscale, variance=jnp.ones_like(self.variance), period=self.period)
 
