@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,58 +20,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
 from kpp.foundation.arguments import guard_exports
-from kpp.foundation.validation import as_array, finite_arrays, is_concrete
+from kpp.foundation.validation import as_floats, as_point_arrays, is_concrete
 from kpp.kernels import AbstractKernel, AbstractProductKernel
 from kpp.kernels.base import has_product_terms
+from kpp.kernels.extended_points import ExtendedPoints
 from kpp.typing import AnyArray, Numbers, PointFunction, Points
-
-
-def _as_float_array(value: Numbers, name: str) -> Array:
-    """Convert numbers to a float array, keeping a float type that they already have."""
-    array = finite_arrays(value if isinstance(value, (jax.Array, np.ndarray)) else as_array(value, name), name)
-    floating = jnp.issubdtype(array.dtype, jnp.floating)
-    dtype = jax.dtypes.canonicalize_dtype(array.dtype) if floating else jnp.result_type(float)
-    return jnp.asarray(array, dtype=dtype)  # no weak type
-
-
-def _as_points(points: Points, name: str) -> Any:
-    """Convert nested lists of numbers, and every NumPy leaf of a batch of points, to JAX arrays."""
-    if isinstance(points, list):
-        return _as_float_array(points, name)
-    if not jax.tree.leaves(points):
-        raise TypeError(f"`{name}` must be an array (n, d), or another batch that the kernel takes, got {points!r}")
-    arrays = finite_arrays(points, name)
-    if isinstance(arrays, jax.Array) and arrays.ndim == 0:
-        raise ValueError(f"`{name}` must hold points, an array of shape (n, d), got shape ()")
-    return arrays
-
-
-class ExtendedPoints(NamedTuple):
-    """Points z, (m, d), each with a share: with 0 it stands for the kernel's section at z, with 1 for the function."""
-
-    points: Points
-    shares: Float[Array, " m"]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the points."""
-        return self.points.shape
-
-    @property
-    def dtype(self) -> Any:
-        """The type of the points."""
-        return self.points.dtype
-
-    @classmethod
-    def of(cls, points: Points, axis: int = 0) -> ExtendedPoints:
-        """Return n points and one more, the last along their axis, which stands for the function."""
-
-        def extend(leaf: Array) -> Array:
-            return jnp.concatenate([leaf, jax.lax.slice_in_dim(leaf, -1, None, axis=axis)], axis=axis)
-
-        first = jax.tree.leaves(points)[0]
-        shares = jnp.zeros((*first.shape[:axis], first.shape[axis] + 1), jnp.result_type(first, jnp.float32))
-        return cls(jax.tree.map(extend, points), shares.at[..., -1].set(1.0))
 
 
 class WithFunction(AbstractKernel):
@@ -151,11 +104,11 @@ class RKHSFunction(eqx.Module):
         batch_shape: tuple[int, ...] = (),
     ) -> None:
         self.kernel = kernel
-        self.points = _as_points(points, "points")
-        self.coefficients = _as_float_array(coefficients, "coefficients")
+        self.points = as_point_arrays(points, "points")
+        self.coefficients = as_floats(coefficients, "coefficients")
         self.batch_shape = tuple(batch_shape)
         batch = len(self.batch_shape)
-        intercept = _as_float_array(intercept, "intercept").astype(self.coefficients.dtype)
+        intercept = as_floats(intercept, "intercept").astype(self.coefficients.dtype)
         shape = self.coefficients.shape[:batch] + self.coefficients.shape[batch + 1 :]
         self.intercept = jnp.broadcast_to(intercept, shape) if intercept.ndim == 0 else intercept
 
@@ -212,8 +165,8 @@ class RKHSFunction(eqx.Module):
             return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
 
         kernel = jax.tree.map(spread, kernel)
-        coefficients = spread(_as_float_array(coefficients, "coefficients"))
-        constant = spread(_as_float_array(intercept, "intercept"))
+        coefficients = spread(as_floats(coefficients, "coefficients"))
+        constant = spread(as_floats(intercept, "intercept"))
         outputs = coefficients.shape[len(batch_shape) + 1 :]
         if outputs and constant.shape == batch_shape:
             constant = jnp.broadcast_to(constant[..., None], batch_shape + outputs)
@@ -295,7 +248,7 @@ class RKHSFunction(eqx.Module):
         Raises:
             ValueError: If points hold NaN or infinity; traced arrays are trusted.
         """
-        x = _as_points(x, "x")
+        x = as_point_arrays(x, "x")
         # A kernel of bags checks their lengths, which are integers: they are not compiled.
         known = all(map(is_concrete, jax.tree.leaves((self, x))))
         if self.batch_shape or (known and all(map(eqx.is_inexact_array, jax.tree.leaves(x)))):
@@ -387,15 +340,18 @@ class RKHSFunction(eqx.Module):
         return RKHSFunction(kernel, points, coefficients, self.intercept, self.batch_shape)
 
     def __add__(self, other: ArrayLike | PointFunction) -> RKHSFunction:
-        """Add a number, or a function of points, which need not be in the RKHS; both functions without draws."""
+        """Add a number or a function of points, which need not be in the RKHS; functions are added without draws.
+
+        A module with a method ``function`` is added as the `RKHSFunction` that it returns.
+        """
+        other = other.function() if hasattr(other, "function") else other
         if not callable(other):
             return self._replace(self.coefficients, self.intercept + other)
         if self.batch_shape or getattr(other, "batch_shape", ()):
             raise ValueError("a function can only be added to a function without draws; use `map_draws`")
         constant = other.intercept if isinstance(other, RKHSFunction) else 0.0
-        added = other - constant if isinstance(other, RKHSFunction) else other
+        kernel = WithFunction(self.kernel, other - constant if isinstance(other, RKHSFunction) else other)
         coefficients = jnp.concatenate([self.coefficients, jnp.ones_like(self.coefficients[:1])])
-        kernel = WithFunction(self.kernel, added)
         return RKHSFunction(kernel, ExtendedPoints.of(self.points), coefficients, self.intercept + constant)
 
     def __sub__(self, constant: ArrayLike) -> RKHSFunction:

@@ -497,3 +497,23 @@ def _describe(value: object) -> str:
 def _shorten(values: np.ndarray, limit: int = 6) -> str:
     shown = ", ".join(f"{v:g}" for v in values[:limit])
     return shown + (f", ... ({values.size} different)" if values.size > limit else "")
+
+
+def as_floats(value: Any, name: str) -> jax.Array:
+    """Convert numbers to a float array, keeping a float type that they already have."""
+    array = finite_arrays(value if isinstance(value, (jax.Array, np.ndarray)) else as_array(value, name), name)
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype) if floating else jnp.result_type(float)
+    return jnp.asarray(array, dtype=dtype)  # no weak type
+
+
+def as_point_arrays(points: Any, name: str) -> Any:
+    """Convert nested lists of numbers, and every NumPy leaf of a batch of points, to JAX arrays."""
+    if isinstance(points, list):
+        return as_floats(points, name)
+    if not jax.tree.leaves(points):
+        raise TypeError(f"`{name}` must be an array (n, d), or another batch that the kernel takes, got {points!r}")
+    arrays = finite_arrays(points, name)
+    if isinstance(arrays, jax.Array) and arrays.ndim == 0:
+        raise ValueError(f"`{name}` must hold points, an array of shape (n, d), got shape ()")
+    return arrays

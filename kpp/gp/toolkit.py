@@ -9,7 +9,6 @@ from kpp.gp.conditioned.finite_rank import few_features as few_features
 from kpp.gp.conditioned.finite_rank import prior_covariance as prior_covariance
 from kpp.gp.conditioned.process import ConditionedProcess as ConditionedProcess
 from kpp.gp.conditioned.process import PriorMean as PriorMean
-from kpp.gp.conditioned.process import add_mean as add_mean
 from kpp.gp.conditioned.process import evaluate_mean as evaluate_mean
 from kpp.gp.conditioned.process import moments_in_blocks as moments_in_blocks
 from kpp.gp.conditioned.process import posterior_by_root as posterior_by_root

@@ -8,7 +8,6 @@ it separately, as exact Shapley values require.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
@@ -19,8 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from kpp.foundation.modules import AbstractModule
-from kpp.kernels.parameters import kernel_html, prepared, scalar, show_fields, without_priors
-from kpp.runtime.memory import check_memory
+from kpp.kernels.parameters import bounded, kernel_html, prepared, scalar, show_fields, without_priors
 from kpp.typing import AnyArray, Coefficients, Features, Leaf, Numbers, OutputValues, Points, RngKey
 
 
@@ -36,24 +34,7 @@ Operator = TypeVar("Operator", bound="Callable[..., AbstractKernel]")
 # Methods that need values of all parameters: those whose arguments are points, and the others.
 _ON_POINTS = "__call__ diagonal evaluate evaluate_factors factors feature_map finite_features gram".split()
 _OPERATORS: dict[str, Callable[..., AbstractKernel]] = {}  # see `implements`
-# Matrices of more entries must fit into the memory that is available; asking the system takes some time.
-_MAX_UNCHECKED = 2**26
 _ON_PARAMETERS = ("scale", "restrict", "split_scale", "unfold")
-
-
-def _bounded(gram: Callable) -> Callable:
-    """Make a method `gram` refuse points whose matrix does not fit into memory, before anything is allocated."""
-
-    @functools.wraps(gram)
-    def checked(self: AbstractKernel, x: Points) -> Array:
-        first = jax.tree.leaves(x)[0]
-        size = first.shape[0] if first.ndim else 0
-        if size**2 > _MAX_UNCHECKED:
-            what = f"the kernel matrix of n = {size} points, n * n numbers,"
-            check_memory(size**2 * first.dtype.itemsize, what, "use fewer points: kpp.features.landmarks chooses them")
-        return gram(self, x)
-
-    return checked
 
 
 class AbstractKernel(AbstractModule):
@@ -83,7 +64,7 @@ class AbstractKernel(AbstractModule):
             for name in names:
                 member = cls.__dict__.get(name)
                 if member is not None and not getattr(member, "__isabstractmethod__", False):
-                    setattr(cls, name, decorate(_bounded(member) if name == "gram" else member))
+                    setattr(cls, name, decorate(bounded(member) if name == "gram" else member))
 
     @abstractmethod
     def evaluate(self, x1: Points, x2: Points) -> Float[Array, ""]:
@@ -121,7 +102,7 @@ class AbstractKernel(AbstractModule):
         return _over_pairs(self.evaluate)(x1, x2)
 
     @prepared
-    @_bounded
+    @bounded
     def gram(self, x: Points) -> Float[Array, "n n"]:
         """Evaluate the kernel at every pair of points of one batch.
 

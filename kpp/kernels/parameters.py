@@ -23,8 +23,12 @@ from numpyro.distributions import Distribution, ExpandedDistribution, Independen
 from kpp.foundation.supports import check_prior_shape, check_prior_support, is_prior
 from kpp.foundation.validation import at_least, between, finite_arrays, is_concrete, positive, refuse_non_finite
 from kpp.runtime.handler_stack import separate_threads
+from kpp.runtime.memory import check_memory
 from kpp.runtime.notebook import Html, escaped, items, panel
 from kpp.typing import Leaf, Points
+
+# Matrices of more entries must fit into the memory that is available; asking the system takes some time.
+_MAX_UNCHECKED = 2**26
 
 _NO_DRAWS = "kernels never see draws: `jax.vmap` over the kernel or `RKHSFunction.map_draws` takes them one by one"
 
@@ -259,3 +263,18 @@ def _fields(kernel: Any) -> Iterator[Html]:
                 yield Html(f"{escaped(field.name)}: {escaped(type(part).__name__)}{items(_fields(part))}")
         else:
             yield Html(f"{escaped(field.name)} {'~' if is_prior(value) else '='} <code>{escaped(show(value))}</code>")
+
+
+def bounded(gram: Callable) -> Callable:
+    """Make a method `gram` refuse points whose matrix does not fit into memory, before anything is allocated."""
+
+    @functools.wraps(gram)
+    def checked(self: Any, x: Points) -> Array:
+        first = jax.tree.leaves(x)[0]
+        size = first.shape[0] if first.ndim else 0
+        if size**2 > _MAX_UNCHECKED:
+            what = f"the kernel matrix of n = {size} points, n * n numbers,"
+            check_memory(size**2 * first.dtype.itemsize, what, "use fewer points: kpp.features.landmarks chooses them")
+        return gram(self, x)
+
+    return checked

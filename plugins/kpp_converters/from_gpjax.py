@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 import kpp
 from kpp import kernels
-from kpp.gp.toolkit import PriorMean, add_mean, evaluate_mean, posterior_by_root
+from kpp.gp.toolkit import PriorMean, evaluate_mean, posterior_by_root
 from kpp.kernels import AbstractKernel
 from kpp.linalg import cho_inverse
 from kpp.typing import RngKey
@@ -45,7 +45,7 @@ class GPJaxConverter(kpp.AbstractConverter):
             return sparse_posterior(kernel, points, posterior.cholesky_kzz, *moments, mean)
         weights, factor = jnp.asarray(posterior.representer_weights[:, 0]), jnp.asarray(posterior.cholesky_factor)
         root: Array = solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype), lower=True).T
-        return posterior_by_root(add_mean(kpp.RKHSFunction(kernel, points, weights), mean), root)
+        return posterior_by_root(kpp.RKHSFunction(kernel, points, weights) + mean, root)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[GPJaxConverter, Any, Any, Any, Any]]:

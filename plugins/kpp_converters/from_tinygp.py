@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 import kpp
 from kpp import kernels
-from kpp.gp.toolkit import PriorMean, add_mean, posterior_by_root
+from kpp.gp.toolkit import PriorMean, posterior_by_root
 from kpp.kernels import AbstractKernel
 from kpp.typing import RngKey
 from kpp_converters.rules import class_name, find_rule
@@ -39,7 +39,7 @@ class TinygpConverter(kpp.AbstractConverter):
         kernel = kernel_from_tinygp(law.kernel, points.shape[1])
         identity = jnp.eye(points.shape[0], dtype=mean.alpha.dtype)
         root: Float[Array, "n n"] = law.solver.solve_triangular(identity).T  # also quasiseparable solvers have it
-        return posterior_by_root(add_mean(kpp.RKHSFunction(kernel, points, mean.alpha), _prior_mean(mean)), root)
+        return posterior_by_root(kpp.RKHSFunction(kernel, points, mean.alpha) + _prior_mean(mean), root)
 
     @classmethod
     def examples(cls, rng_key: RngKey) -> Iterator[tuple[TinygpConverter, Any, Any, Any, Any]]:

@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.toolkit import PriorMean, add_mean, posterior_by_root
+from kpp.gp.toolkit import PriorMean, posterior_by_root
 from kpp.kernels import AbstractKernel
 from kpp.typing import AnyArray
 
@@ -61,4 +61,4 @@ def sparse_posterior(
         )
     explained = solve_triangular(lower, vectors * np.sqrt(np.maximum(values, 0.0)), lower=True, trans="T")
     coefficients = solve_triangular(lower, np.asarray(mean, dtype=float), lower=True, trans="T")
-    return posterior_by_root(add_mean(RKHSFunction(kernel, points, coefficients), prior_mean), jnp.asarray(explained))
+    return posterior_by_root(RKHSFunction(kernel, points, coefficients) + prior_mean, jnp.asarray(explained))

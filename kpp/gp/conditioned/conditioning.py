@@ -27,7 +27,7 @@ from kpp.gp.conditioned.finite_rank import (
     law_of_features,
     leave_one_out_of_features,
 )
-from kpp.gp.conditioned.process import PriorMean, add_mean, evaluate_mean, moments_in_blocks, posterior_by_root
+from kpp.gp.conditioned.process import PriorMean, evaluate_mean, moments_in_blocks, posterior_by_root
 from kpp.gp.inducing.features import inducing_features
 from kpp.gp.laplace.by_values import laplace_posterior, leave_one_out_latent
 from kpp.gp.laws.gaussian_laws import LatentPredictive, leave_one_out_by_factor, prior_factor
@@ -98,7 +98,7 @@ class ConditionedGP(eqx.Module):
             spanned = RKHSFunction(self.kernel, points.points, points.spread(coefficients))
         else:
             spanned = RKHSFunction(self.kernel, points, coefficients)
-        return add_mean(spanned, self.prior_mean)
+        return spanned + self.prior_mean
 
     def posterior(self) -> GPPosterior:
         r"""Return the law with the matrix :math:`R = M^\top`."""

@@ -25,7 +25,7 @@ from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned.process import PriorMean, add_mean, evaluate_mean, posterior_by_root
+from kpp.gp.conditioned.process import PriorMean, evaluate_mean, posterior_by_root
 from kpp.gp.laplace.by_features import FeatureCovariance, feature_posterior
 from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.base import AbstractPointwiseLikelihood
@@ -74,7 +74,7 @@ class FeatureGP(eqx.Module):
 
     def function(self) -> RKHSFunction:
         """Return the posterior mean; see `ConditionedProcess.function`."""
-        return add_mean(RKHSFunction(self.kernel, self.points, self.coefficients), self.prior_mean)
+        return RKHSFunction(self.kernel, self.points, self.coefficients) + self.prior_mean
 
     def posterior(self) -> GPPosterior:
         r"""Return the law with a matrix root of q columns.

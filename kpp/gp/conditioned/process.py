@@ -84,11 +84,6 @@ def evaluate_mean(mean: PriorMean, x: Points) -> Array:
     return mean(x) if callable(mean) else jnp.asarray(mean)
 
 
-def add_mean(function: RKHSFunction, mean: PriorMean) -> RKHSFunction:
-    """Return a function of the RKHS plus a prior mean, which its method `function` may give as one of another RKHS."""
-    return function + (mean.function() if hasattr(mean, "function") else mean)
-
-
 def posterior_by_root(mean: RKHSFunction, root: Float[Array, "n r"]) -> GPPosterior:
     """Return the posterior with a row of the root for each section of the kernel, and 0 for an added function."""
     return GPPosterior(mean, jnp.pad(root, ((0, mean.num_points - root.shape[0]), (0, 0))))

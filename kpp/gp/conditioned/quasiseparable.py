@@ -22,7 +22,7 @@ from kpp import linalg
 from kpp.foundation.distribution import extra
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned.process import PriorMean, add_mean, evaluate_mean, posterior_by_root
+from kpp.gp.conditioned.process import PriorMean, evaluate_mean, posterior_by_root
 from kpp.gp.fields import with_ones
 from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
@@ -210,7 +210,7 @@ class QuasiseparableGP(eqx.Module):
         system, residual, _ = self._at(self.points[:0])
         coefficients = system.solve(system.roots * residual)
         center = 0.0 if self.part is not None else self.prior_mean
-        return add_mean(RKHSFunction(self.kernel, self.points, coefficients), center)
+        return RKHSFunction(self.kernel, self.points, coefficients) + center
 
     def posterior(self) -> GPPosterior:
         """Return the law with a root of n * n numbers."""

@@ -17,7 +17,7 @@ from kpp import linalg
 from kpp.foundation.validation import is_concrete
 from kpp.functionals import GPPosterior
 from kpp.functions import RKHSFunction
-from kpp.gp.conditioned.process import PriorMean, add_mean, evaluate_mean, posterior_by_root
+from kpp.gp.conditioned.process import PriorMean, evaluate_mean, posterior_by_root
 from kpp.gp.iterative.system import IterativeSettings, IterativeSystem, iterative_log_density, kernel_product
 from kpp.gp.laws.gaussian_laws import LatentPredictive
 from kpp.gp.likelihoods.gaussian import GaussianLikelihood
@@ -140,7 +140,7 @@ class IterativeGP(eqx.Module):
 
     def function(self) -> RKHSFunction:
         """Return the posterior mean; see `ConditionedProcess.function`."""
-        return add_mean(RKHSFunction(self.kernel, self.system.points, self.coefficients), self.prior_mean)
+        return RKHSFunction(self.kernel, self.system.points, self.coefficients) + self.prior_mean
 
     def posterior(self) -> GPPosterior:
         r"""Return the law with a matrix root of m columns, for m landmarks; see the class.

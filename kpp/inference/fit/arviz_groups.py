@@ -14,6 +14,7 @@ import numpyro.infer
 import xarray as xr
 
 from kpp.inference.base import Data, NumpyroModel, Posterior, Site, as_arguments, trace, whole_plates
+from kpp.storage import arviz_data
 
 _LOGGER = logging.getLogger("kpp")
 SAMPLE_DIMS = ("chain", "draw")
@@ -174,3 +175,19 @@ def inputs_of(numpyro_model: NumpyroModel, data: Data) -> Data:
     return {
         name: value for name, value in data.items() if name not in parameters or parameters[name].default is not None
     }
+
+
+def join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:
+    """Concatenate the draws of two ArviZ objects."""
+    former, further = arviz_data.groups(first), arviz_data.groups(second)
+    joined = dict(further)
+    for name in ("posterior", LATENT, "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"):
+        shared = [key for key in further.get(name, ()) if key in former.get(name, ())]  # older files lack some
+        joined.pop(name, None)
+        if name in former and name in further:
+            dataset = xr.concat([former[name][shared], further[name][shared]], dim="draw")
+            joined[name] = dataset.assign_coords(draw=np.arange(dataset.sizes["draw"]))
+    divergences = {}
+    if "sample_stats" in joined and "diverging" in joined["sample_stats"]:
+        divergences = {"divergences": int(joined["sample_stats"]["diverging"].sum())}
+    return arviz_data.from_groups(joined, attrs | divergences)

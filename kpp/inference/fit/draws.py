@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 
 from kpp.foundation.validation import count
 from kpp.runtime.batching import NUM_BLOCKS, map_blocks, progress_bar
+from kpp.runtime.memory import check_count
 from kpp.runtime.threads import num_cores, one_blas_thread
 from kpp.typing import AnyArray
 
@@ -120,3 +121,13 @@ def pseudo_evidence(fit: Any) -> float:
     (pointwise,) = fit.idata["log_likelihood"].data_vars.values()
     totals = np.asarray(pointwise).reshape(fit.num_chains * fit.num_draws, -1).sum(axis=1)
     return float(logsumexp(totals) - np.log(len(totals)))  # a mean of densities, not of their logarithms
+
+
+def num_rows(data: Any) -> int:
+    """Return the length of the first array of some data or points."""
+    return next((leaf.shape[0] for leaf in jax.tree.leaves(data) if np.ndim(leaf)), 1)
+
+
+def check_draws(num: int, name: str, data: dict[str, Any]) -> None:
+    """Raise ValueError if draws, each with a log density and a replicate of each row, do not fit into memory."""
+    check_count(num, name, 2 * num_rows(data))

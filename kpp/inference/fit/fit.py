@@ -23,8 +23,16 @@ from kpp.functionals import AbstractFunctional, FunctionalLaw, GPPosterior
 from kpp.functions import RKHSFunction
 from kpp.inference.base import AbstractInference, NumpyroModel, Posterior, Site, as_arguments, inspect_sites
 from kpp.inference.fit import per_draw
-from kpp.inference.fit.arviz_groups import LATENT, Naming, constant_group, data_groups, posterior_groups, prior_groups
-from kpp.inference.fit.draws import DrawMap, draw_map, flatten_draws, unflatten_draws
+from kpp.inference.fit.arviz_groups import (
+    LATENT,
+    Naming,
+    constant_group,
+    data_groups,
+    join_draws,
+    posterior_groups,
+    prior_groups,
+)
+from kpp.inference.fit.draws import DrawMap, check_draws, draw_map, flatten_draws, num_rows, unflatten_draws
 from kpp.inference.fit.storage import read_parts, write_fit
 from kpp.inference.methods.discrete import infer_all
 from kpp.inference.notebook import fit_html
@@ -96,8 +104,8 @@ class Fit:
         Raises:
             ValueError: If `num_prior_samples` is negative.
         """
-        _check_draws(count(num_prior_samples, "num_prior_samples", 0), "num_prior_samples", data)
-        _check_draws(getattr(inference, "num_samples", 1), "num_samples", data)
+        check_draws(count(num_prior_samples, "num_prior_samples", 0), "num_prior_samples", data)
+        check_draws(getattr(inference, "num_samples", 1), "num_samples", data)
         keys = jax.random.split(rng_key, 3)
         fit = cls(model, None, data, schema, {}, inference)
         posterior = fit._infer(keys[0], lambda numpyro_model: inference.run(keys[0], numpyro_model, data))
@@ -166,7 +174,7 @@ class Fit:
         points = self._read(x, unseen)
         if covariance:
             advice = "leave `covariance` out, or give fewer points or draws"
-            check_matrices(len(self._numbers), _num_rows(points), "`latent_covariance` of all draws", advice)
+            check_matrices(len(self._numbers), num_rows(points), "`latent_covariance` of all draws", advice)
         shared = (self._arguments, self.data, points, covariance)
         values = self._over_draws(per_draw.predict, shared, "predict", batch_size)
         further = {**_PREDICTIVE_DIMS, **self.model.predictive_dims()}
@@ -192,7 +200,7 @@ class Fit:
         pick_key, draw_key = jax.random.split(rng_key)
         total = self.num_chains * self.num_draws
         points = self._read(x, unseen)
-        check_count(count(num_samples, "num_samples"), "num_samples", _num_rows(points))
+        check_count(count(num_samples, "num_samples"), "num_samples", num_rows(points))
         keys = jax.random.split(pick_key, -(-num_samples // total))
         picked = jax.vmap(lambda key: jax.random.permutation(key, total))(keys).ravel()[:num_samples]
 
@@ -352,7 +360,7 @@ class Fit:
         Raises:
             TypeError: If the inference does not keep a distribution to draw from (NUTS, MAP).
         """
-        _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
+        check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(rng_key)
         draw = functools.partial(self.inference.draw, keys[0], num_samples, data=self.data, state=self.state)
         return self._drawn_anew(self._infer(keys[0], lambda model: draw(numpyro_model=model)), keys[1])
@@ -371,13 +379,13 @@ class Fit:
         Raises:
             TypeError: If the inference has no chains.
         """
-        _check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
+        check_draws(count(num_samples, "num_samples"), "num_samples", self.data)
         keys = jax.random.split(rng_key)
         resume = functools.partial(self.inference.resume, keys[0], num_samples, data=self.data, state=self.state)
         posterior = self._infer(keys[0], lambda model: resume(numpyro_model=model))
         further = self._drawn_anew(posterior, keys[1])
         joined = {name: jnp.concatenate([value, posterior.samples[name]], axis=1) for name, value in self.draws.items()}
-        idata = _join_draws(self.idata, further.idata, self.attrs)
+        idata = join_draws(self.idata, further.idata, self.attrs)
         return dataclasses.replace(further, draws=joined, arviz=idata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -554,29 +562,3 @@ class _Groups:
             return found
         drawn = prior_groups(self.prior_key, fit.model, fit.data, fit._sites, fit._naming, self.num_prior_samples)
         return found | drawn
-
-
-def _num_rows(data: Any) -> int:
-    """Return the length of the first array of some data or points."""
-    return next((leaf.shape[0] for leaf in jax.tree.leaves(data) if np.ndim(leaf)), 1)
-
-
-def _check_draws(num: int, name: str, data: dict[str, Any]) -> None:
-    """Raise ValueError if draws, each with a log density and a replicate of each row, do not fit into memory."""
-    check_count(num, name, 2 * _num_rows(data))
-
-
-def _join_draws(first: Any, second: Any, attrs: dict[str, Any]) -> Any:
-    """Concatenate the draws of two ArviZ objects."""
-    former, further = arviz_data.groups(first), arviz_data.groups(second)
-    joined = dict(further)
-    for name in ("posterior", LATENT, "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"):
-        shared = [key for key in further.get(name, ()) if key in former.get(name, ())]  # older files lack some
-        joined.pop(name, None)
-        if name in former and name in further:
-            dataset = xr.concat([former[name][shared], further[name][shared]], dim="draw")
-            joined[name] = dataset.assign_coords(draw=np.arange(dataset.sizes["draw"]))
-    divergences = {}
-    if "sample_stats" in joined and "diverging" in joined["sample_stats"]:
-        divergences = {"divergences": int(joined["sample_stats"]["diverging"].sum())}
-    return arviz_data.from_groups(joined, attrs | divergences)
