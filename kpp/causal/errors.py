@@ -21,6 +21,12 @@ class CycleError(CausalError):
 
     Args:
         cycle: Its nodes, the first one again at the end.
+
+    Example:
+        >>> CausalDAG([("a", "b"), ("b", "a")])
+        Traceback (most recent call last):
+            ...
+        kpp.causal.errors.CycleError: a causal graph has no directed cycle, got a -> b -> a: cut an edge
     """
 
     def __init__(self, cycle: Sequence[str]):

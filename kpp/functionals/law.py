@@ -27,6 +27,12 @@ class FunctionalLaw(eqx.Module):
         mean: The means given the hyperparameters, (*batch_shape, q).
         covariance: The covariances from the uncertainty of the function, (*batch_shape, q, q).
         names: The names of the numbers; None if they have none.
+
+    Example:
+        >>> law = posterior.of(kpp.functionals.Values(x[:1]))
+        >>> law.interval(0.9).round(2)
+        array([[-0.01],
+               [ 0.2 ]])
     """
 
     mean: Float[Array, "*batch q"]

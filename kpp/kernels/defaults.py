@@ -57,6 +57,12 @@ def default_kernel(
     Raises:
         TypeError: If `schema` is not a schema.
         ValueError: If a scale is not positive, or there is not one lengthscale for each column of numbers.
+
+    Example:
+        >>> from kpp.data import read_points
+        >>> _, schema = read_points(x)
+        >>> type(kernels.default_kernel(schema)).__name__
+        'Selected'
     """
     if not isinstance(schema, _Columns):
         raise TypeError(

@@ -245,6 +245,12 @@ def area_bags(
         TypeError: If `areas` or `raster` is of another kind.
         ValueError: If a CRS is missing, if polygons are invalid or overlap, or if the raster does not cover an area.
         ImportError: If GeoPandas or rioxarray is missing.
+
+    Example:
+        >>> from kpp_areal import area_bags
+        >>> cells = area_bags(districts, raster, weights="people")
+        >>> cells.bags.sizes.tolist()  # two cells lie in both
+        [4, 6]
     """
     kpp_cells = read_raster(raster, variables, coordinates, weights)
     if WEIGHT in kpp_cells.features:

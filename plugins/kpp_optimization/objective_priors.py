@@ -95,6 +95,13 @@ class KernelPrior(AbstractObjectivePrior):
     Args:
         kernel: c.
         mean: m, one number in the units of the objective.
+
+    Example:
+        >>> from kpp_optimization import KernelPrior, optimize
+        >>> prior = KernelPrior(kpp.kernels.RBF(1.0))
+        >>> search = optimize(jax.random.key(0), lambda z: z[0] ** 2, x, prior, num_queries=3)
+        >>> search.queries.shape
+        (3, 12)
     """
 
     kernel: AbstractKernel

@@ -112,6 +112,13 @@ class RKHSShap(AbstractPointsExplainer):
         instances_at_once: How many instances are worked on at once; by default what fits into memory.
         progress: Whether to show progress bars.
 
+    Example:
+        >>> from kpp_rkhs_shap import RKHSShap
+        >>> RKHSShap(kpp.games.Interventional(x), progress=False).explain(fit, x[:2])
+        Explanation(chain: 1, draw: 200, instance: 2, feature: 2)
+          features: x0, x1
+          explainer='rkhs-shap', value_function='interventional', method='enumeration', exact=True, uncertainty='full'
+
     References:
         Chau, Hu, Gonzalez and Sejdinovic, RKHS-SHAP: Shapley values for kernel methods, 2022; Chau, Muandet and
         Sejdinovic, Explaining the uncertain: stochastic Shapley values for Gaussian process models, 2023.

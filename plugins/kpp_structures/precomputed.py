@@ -56,6 +56,12 @@ class Precomputed(AbstractBatchKernel):
     Raises:
         ValueError: If `matrix` is not such a matrix or not finite; on evaluation, if a point is not a row number.
         TypeError: If `matrix` is a prior.
+
+    Example:
+        >>> from kpp_structures import Precomputed
+        >>> kernel = Precomputed(np.array([[1.0, 0.2], [0.2, 1.0]]))
+        >>> kernel(np.array([[0]]), np.array([[0], [1]]))
+        Array([[1. , 0.2]], dtype=float64)
     """
 
     #: Row numbers that G does not have are refused, and give NaN in traced code.

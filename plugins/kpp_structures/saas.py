@@ -36,6 +36,12 @@ class SAASLengthscales(dist.Distribution):
         num_features: d, the number of features.
         scale: :math:`\alpha`, positive. The default of the paper is for features that are scaled to [0, 1].
 
+    Example:
+        >>> from kpp_structures import SAASLengthscales
+        >>> kernel = kpp.kernels.RBF(SAASLengthscales(20), variance=1.0)
+        >>> SAASLengthscales(20).sample(jax.random.key(0)).shape
+        (20,)
+
     References:
         Eriksson and Jankowiak, High-dimensional Bayesian optimization with sparse axis-aligned subspaces, 2021,
         section 4.1.

@@ -110,6 +110,12 @@ class BayesLIME(AbstractLocalLinear):
         background, kernel_width, around, discretize, categorical, groups, progress: As for `LIME`.
         num_perturbations: The number of neighbors of each point, N.
 
+    Example:
+        >>> options = {"explainer": "bayes-lime", "background": x, "progress": False}
+        >>> found = kpp.explain(lambda rows: rows[:, 0], x[:1], rng_key=jax.random.key(0), **options)
+        >>> found.attrs["explainer"]
+        'bayes-lime'
+
     References:
         Slack, Hilgard, Singh and Lakkaraju, Reliable post hoc explanations: modeling uncertainty in explainability,
         2021.
@@ -199,6 +205,12 @@ class BayesSHAP(AbstractLocalLinear):
             narrow.
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
+
+    Example:
+        >>> options = {"explainer": "bayes-shap", "background": x, "progress": False}
+        >>> found = kpp.explain(lambda rows: rows[:, 0], x[:1], rng_key=jax.random.key(0), **options)
+        >>> found.mean().values.round(2).values
+        array([[ 0.24, -0.09]])
 
     References:
         Slack, Hilgard, Singh and Lakkaraju, Reliable post hoc explanations: modeling uncertainty in explainability,

@@ -144,6 +144,12 @@ class ShapleySampling(AbstractPointsExplainer):
         groups: Features that form one player: a mapping from the name of a player to names or positions of features.
         progress: Whether to show a progress bar.
 
+    Example:
+        >>> options = {"explainer": "shapley-sampling", "background": x, "progress": False}
+        >>> found = kpp.explain(lambda rows: rows[:, 0], x[:1], rng_key=jax.random.key(0), **options)
+        >>> found.values.round(2).values
+        array([[0.4, 0. ]])
+
     References:
         Castro, Gomez and Tejada, Polynomial calculation of the Shapley value based on sampling, 2009; Strumbelj and
         Kononenko, Explaining prediction models and individual predictions with feature contributions, 2014.

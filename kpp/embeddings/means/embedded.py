@@ -108,6 +108,12 @@ def bayesian_quadrature(
         ValueError: If the embedding must have the kernel of the posterior and does not, or the posterior has draws and
             the embedding is Bayesian.
 
+    Example:
+        >>> from kpp.embeddings import MeanEmbedding, bayesian_quadrature
+        >>> law = bayesian_quadrature(posterior, MeanEmbedding(kpp.kernels.RBF(1.5), x))
+        >>> law.mean.round(2)
+        Array([[[-0.15]]], dtype=float64)
+
     References:
         O'Hagan, Bayes-Hermite quadrature, 1991, section 2; Rasmussen and Ghahramani, Bayesian Monte Carlo, 2003,
         equations (9) and (10).

@@ -45,6 +45,12 @@ def witness(
 
     Raises:
         ValueError: If the kernels, or the numbers of queries, differ.
+
+    Example:
+        >>> first = embeddings.MeanEmbedding(RBF(1.0), x)
+        >>> second = embeddings.MeanEmbedding(RBF(1.0), x + 3)
+        >>> embeddings.witness(first, second)(np.array([[0.0], [3.0]])).round(2)
+        Array([ 0.71, -0.74], dtype=float64)
     """
     check_same_kernel(second.kernel, first.kernel, "other")
     weights, others = first.weights(query), second.weights(other_query)

@@ -31,6 +31,12 @@ class NamedFunction(eqx.Module):
 
     Raises:
         ValueError: If the function has draws or several outputs, or the number of names is not d.
+
+    Example:
+        >>> function = kpp.RKHSFunction(kpp.kernels.RBF(1.0), x[:2], np.ones(2))
+        >>> named = kpp.NamedFunction(function, kpp.data.Schema(("dose", "age")))
+        >>> kpp.explain(named, x[:1]).schema.feature_names
+        ('dose', 'age')
     """
 
     rkhs_function: RKHSFunction

@@ -62,6 +62,12 @@ def interaction_values(
             to enumerate.
         TypeError: If quadrature does not apply, and is requested or is the only possible method.
 
+    Example:
+        >>> game, function = kpp.games.Interventional(x), kpp.as_rkhs_function(fit)
+        >>> kpp.games.interaction_values(game, function, x[:1]).round(3)
+        Array([[[[[0.   , 0.042],
+                  [0.042, 0.   ]]]]], dtype=float64)
+
     References:
         Grabisch and Roubens, An axiomatic approach to the concept of interaction among players, 1999;
         Sundararajan, Dhamdhere and Agarwal, The Shapley Taylor interaction index, 2020.

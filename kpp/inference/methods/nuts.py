@@ -76,6 +76,12 @@ class NUTS(AbstractInference):
     Raises:
         ValueError: If a number is out of range or a name is unknown.
 
+    Example:
+        >>> inference = kpp.NUTS(num_warmup=50, num_samples=50, num_chains=2, progress=False)
+        >>> fit = model.fit(jax.random.key(0), x, y, inference=inference, **quiet)
+        >>> fit.draws["kernel.lengthscale"].shape
+        (2, 50)
+
     References:
         M. D. Hoffman, A. Gelman (2014). The No-U-Turn sampler. JMLR 15, algorithm 6.
     """

@@ -87,6 +87,12 @@ class Contextual(AbstractKernel):
         context_kernel: :math:`k_z`, a kernel on contexts, for example `Categorical` for unordered users. With a context
             kernel k + c, a part of the function is shared by all contexts. Only the product of the two variances
             matters: leave one of them at 1.
+
+    Example:
+        >>> preference = kernels.GeneralizedPreferential(kernels.RBF(1.0))
+        >>> kernel = kernels.Contextual(preference, kernels.RBF(1.0))
+        >>> kernel.gram((pairs, np.array([[0.0], [0.0], [3.0]])))[0].round(2)
+        Array([ 0.63, -0.63, -0.  ], dtype=float64)
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)

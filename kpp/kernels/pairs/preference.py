@@ -96,6 +96,12 @@ class Preferential(AbstractPreferenceKernel):
         kernel: k, the kernel of one item, whose parameters may be priors. Apply `on` to this kernel:
             ``Preferential(RBF(1.0).on((0, 2)))`` uses two features of both items.
 
+    Example:
+        >>> kernels.Preferential(kernels.Linear()).gram(pairs)
+        Array([[ 1., -1., -1.],
+               [-1.,  1.,  1.],
+               [-1.,  1.,  1.]], dtype=float64)
+
     References:
         Houlsby, Huszar, Ghahramani and Hernandez-Lobato, Collaborative Gaussian processes for preference learning,
         2012, where it is called the preference kernel.

@@ -63,6 +63,12 @@ class BagMean(AbstractBatchKernel):
     Args:
         kernel: k, the kernel of one point; its parameters may be priors.
 
+    Example:
+        >>> bags = kernels.pad_bags([np.ones((2, 1)), 2 * np.ones((3, 1))])
+        >>> kernels.BagMean(kernels.Linear()).gram(bags)
+        Array([[1., 2.],
+               [2., 4.]], dtype=float64)
+
     References:
         Muandet, Fukumizu, Dinuzzo and Scholkopf, Learning from distributions via support measure machines, 2012.
     """

@@ -27,6 +27,12 @@ class Constant(AbstractScaledProduct):
 
     Args:
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
+
+    Example:
+        >>> (kernels.Linear() + kernels.Constant(2.0)).gram(x)
+        Array([[3., 3., 2.],
+               [3., 7., 4.],
+               [2., 4., 3.]], dtype=float64)
     """
 
     variance: Leaf = eqx.field(converter=parameter("variance"), default=1.0)
@@ -120,6 +126,12 @@ class Polynomial(AbstractKernel):
         lengthscale: :math:`\ell`, in units of x: one number or shape (d,), positive, or a prior.
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior.
         offset: c, a number of at least 0, or a prior; 0 leaves only monomials of degree p.
+
+    Example:
+        >>> kernels.Polynomial(degree=2).gram(x).round(1)
+        Array([[ 4.,  4.,  1.],
+               [ 4., 36.,  9.],
+               [ 1.,  9.,  4.]], dtype=float64)
 
     References:
         Rasmussen and Williams (2006), section 4.2.2.

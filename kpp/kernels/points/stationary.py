@@ -253,6 +253,13 @@ class Periodic(AbstractScaledProduct):
         variance: :math:`\sigma^2`, in squared units of the function: a number of at least 0, or a prior; by keyword.
         period: p, in units of x: one number or shape (d,), positive, or a prior; by keyword.
 
+    Example:
+        >>> kernel = kernels.Periodic(lengthscale=1.0, period=2.0)
+        >>> kernel.gram(np.array([[0.0], [2.0], [1.0]])).round(2)
+        Array([[1.  , 1.  , 0.14],
+               [1.  , 1.  , 0.14],
+               [0.14, 0.14, 1.  ]], dtype=float64)
+
     References:
         Rasmussen and Williams (2006), equation (4.31), with one factor of this form per feature.
     """

@@ -60,6 +60,12 @@ class StructuralModel(eqx.Module):
         ValueError: If a mechanism is for an unknown node, or does not fit the node's parents, or a node has the name of
             another site.
         TypeError: If a mechanism is of another type.
+
+    Example:
+        >>> graph = kpp.causal.CausalDAG([("age", "dose"), ("age", "rate"), ("dose", "rate")])
+        >>> model = kpp_models.StructuralModel(graph)
+        >>> sorted(model.graph.parents("rate"))
+        ['age', 'dose']
     """
 
     graph: CausalDAG = eqx.field(static=True)

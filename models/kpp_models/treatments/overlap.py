@@ -121,5 +121,11 @@ def effective_rows(
 
     Returns:
         The effective numbers of rows, (t,); 0 for a value that no row has.
+
+    Example:
+        >>> arm = (dose > 0).astype(float)
+        >>> values = np.array([0.0, 1.0])
+        >>> kpp_models.effective_rows(arm, age[:, None], None, values, is_number=False).round()
+        array([24., 21.])
     """
     return effective_size(Assignment(treatment, covariates, schema, is_number).weights(values))

@@ -91,6 +91,13 @@ class Causal(AbstractSampled):
             holds the hedge that proves it.
         UnknownNodeError: If a feature is not in the graph.
 
+    Example:
+        >>> x = table[["age", "dose"]].to_numpy()
+        >>> fit = kpp_models.KernelRidge(RBF(1.0), 0.01).fit(key, x, rate)
+        >>> value = kpp.games.Causal(x, graph=[("x0", "x1")])
+        >>> kpp.games.shapley_values(value, kpp.as_rkhs_function(fit), x[:1]).round(1)
+        Array([[[[-0., -1.]]]], dtype=float64)
+
     References:
         Heskes, Sijben, Bucur and Claassen, Causal Shapley values: Exploiting causal knowledge to explain individual
         predictions of complex models, 2020, equations 4 and 5 and theorem 1.

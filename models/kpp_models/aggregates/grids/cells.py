@@ -150,6 +150,13 @@ def coarsen(dataset: Any, blocks: Mapping[Any, int] | int, *, boundary: str = "e
 
     Raises:
         ValueError: If a dimension is unknown, or with "exact" is not a multiple of its block.
+
+    Example:
+        >>> from kpp_models.aggregates import grids
+        >>> field = xr.DataArray(np.arange(16.0).reshape(4, 4), dims=("lat", "lon"))
+        >>> grids.coarsen(field, 2).values
+        array([[ 2.5,  4.5],
+               [10.5, 12.5]])
     """
     one_of(boundary, "boundary", ("exact", "trim", "pad"))
     sizes = _block_sizes(blocks, dataset)

@@ -98,6 +98,12 @@ def map_scores(truth: xr.DataArray, estimate: xr.DataArray, *, data_range: float
 
     Raises:
         ValueError: If the maps are on different grids, or fewer than two pixels are in both.
+
+    Example:
+        >>> from kpp_models.aggregates import grids
+        >>> field = xr.DataArray(np.arange(144.0).reshape(12, 12), dims=("lat", "lon"))
+        >>> grids.map_scores(field, field + 1)["rmse"]
+        1.0
     """
     from scipy.stats import spearmanr
 

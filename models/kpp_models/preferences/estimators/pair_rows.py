@@ -37,6 +37,12 @@ def match_rows(matches: Matches) -> MatchRows:
 
     Returns:
         The rows.
+
+    Example:
+        >>> from kpp_models.estimators import match_rows
+        >>> rows = match_rows(matches)
+        >>> rows.y
+        array([1, 0, 0, 0, 0, 0])
     """
     matches.refuse_teams("match_rows")
     wins, losses, ties = (np.asarray(part) for part in (matches.wins, matches.losses, matches.ties))

@@ -85,6 +85,12 @@ class NystroemFeatures(KernelFeatures):
         schema_: The columns of the rows, a `kpp.data.tables.Schema`.
         n_features_in_: The number of columns.
         feature_names_in_: The names of the columns of a data frame.
+
+    Example:
+        >>> from kpp_models.estimators import NystroemFeatures
+        >>> features = NystroemFeatures(kpp.kernels.RBF(1.0), num_landmarks=5, random_state=0)
+        >>> features.fit_transform(x).shape
+        (20, 5)
     """
 
     kernel: Any = dataclasses.field(default=None, kw_only=False)
