@@ -13,7 +13,7 @@ import numpy as np
 from numpyro import distributions as dist
 
 import kpp
-from kpp.gp import GaussianLikelihood
+from kpp.gp import GaussianLikelihood, LinearMean
 from kpp.kernels import RBF
 from kpp_models import GeneralizedGP, GPClassification, GPRegression
 
@@ -71,6 +71,7 @@ SHARED, _ = NARROW.sites().values()
 NARROW_GP, WIDE_GP = GPRegression(**NARROW.sites()), GPRegression(**WIDE.sites())
 INDUCING = GeneralizedGP(KERNEL, GaussianLikelihood(noise_variance=NOISE_PRIOR), latent="inducing", num_inducing=30)
 LABELS = GPClassification(SHARED)
+WITH_LINE = GPRegression(**NARROW.sites(), mean=LinearMean(dist.Normal(0.0, 1.0).expand([3]), dist.Normal(0.0, 1.0)))
 
 
 class Drawn(NamedTuple):
@@ -108,6 +109,8 @@ LAWS = {
     "priors has wide ones",
     "step": "a step from -1 to 1 at a random line in the first two features, and normal noise of variance .1; a "
     "model with priors has wide ones",
+    "line": "the sum of a line and a function from the Gaussian process, and normal noise, with slopes and "
+    "hyperparameters from the model's own priors",
     "labels": "labels whose log-odds come from the Gaussian process, with hyperparameters from the model's own priors",
 }
 LAWS = {name: f"three correlated normal features, {words}" for name, words in LAWS.items()}
@@ -115,7 +118,8 @@ LAWS = {name: f"three correlated normal features, {words}" for name, words in LA
 
 def draw(rng: np.random.Generator, law: str, points: np.ndarray) -> Drawn:
     """Draw a function of one of the laws at points."""
-    kernel, noise = (NARROW if law in ("narrow", "labels") else WIDE).draw(rng)
+    kernel, noise = (NARROW if law in ("narrow", "line", "labels") else WIDE).draw(rng)
     if law in OTHERS:
         return Drawn(kernel, OTHERS[law](rng, points), 0.1)
-    return Drawn(kernel, draw_function(rng, kernel, points), noise)
+    line = points @ rng.normal(size=points.shape[1]) + rng.normal() if law == "line" else 0.0
+    return Drawn(kernel, draw_function(rng, kernel, points) + line, noise)

@@ -25,6 +25,7 @@ from examples.coverage.functions import (
     SHARED,
     TRAINING,
     WIDE_GP,
+    WITH_LINE,
     WORDS,
     draw,
 )
@@ -195,6 +196,10 @@ SIMULATIONS = {
         )
         for size, rows in {"wide": 20, "many": 80}.items()
         for name in DENSE
+    },
+    **{
+        f"shapley_line_{name}": simulation("GPRegression with `LinearMean`", "line", 20, WITH_LINE, name)
+        for name in ("nuts", "laplace")
     },
     "shapley_natural_gradient": simulation(
         "30 inducing points", "wide", 80, INDUCING, "natural_gradient", known=INDUCED
