@@ -48,8 +48,8 @@ class WithFunction(AbstractKernel):
             return self(x2, x1).T
         if not isinstance(x2, ExtendedPoints):
             return self.kernel(x1, x2)
-        shares = x2.shares[None]
-        return self.kernel(x1, x2.points) * (1 - shares) + self.function(x1)[:, None] * shares
+        values = jnp.reshape(self.function(x1), (-1, 1))
+        return jnp.where(x2.shares[None] > 0, values, self.kernel(x1, x2.points))
 
     def gram(self, x: Points) -> Float[Array, "n n"]:
         return self.kernel.gram(x)
@@ -221,7 +221,7 @@ class RKHSFunction(eqx.Module):
         return has_product_terms(self.kernel.kernel) and isinstance(added, RKHSFunction) and added.has_product_parts
 
     def product_parts(self) -> list[tuple[AbstractProductKernel, RKHSFunction]]:
-        """Return the terms of the kernel, each with the function of it whose sum is this function without intercept.
+        """Return product kernels, each with a function of it; their sum is this function without its intercept.
 
         The function must have no draws.
 
@@ -342,9 +342,9 @@ class RKHSFunction(eqx.Module):
     def __add__(self, other: ArrayLike | PointFunction) -> RKHSFunction:
         """Add a number or a function of points, which need not be in the RKHS; functions are added without draws.
 
-        A module with a method ``function`` is added as the `RKHSFunction` that it returns.
+        A module with a method ``as_rkhs_function`` is added as the `RKHSFunction` that it returns.
         """
-        other = other.function() if hasattr(other, "function") else other
+        other = other.as_rkhs_function() if hasattr(other, "as_rkhs_function") else other
         if not callable(other):
             return self._replace(self.coefficients, self.intercept + other)
         if self.batch_shape or getattr(other, "batch_shape", ()):

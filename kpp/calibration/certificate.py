@@ -324,9 +324,8 @@ def _simulate(
     places = jnp.concatenate([points, x])
     scale = jnp.mean(kernel.diagonal(places))
     if prior:
-        values = draw_gaussian(
-            keys[0], jnp.broadcast_to(evaluate_mean(mean, places), len(places)), kernel.gram(places), scale
-        )
+        center = jnp.broadcast_to(evaluate_mean(mean, places), len(places))
+        values = draw_gaussian(keys[0], center, kernel.gram(places), scale)
     else:
         values = draw_joint(keys[0], process.joint(places), scale)
     at_points, at_x = jnp.split(values, [len(points)])

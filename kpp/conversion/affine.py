@@ -94,11 +94,8 @@ def rescale_outputs(function: RKHSFunction | GPPosterior, scale: Numbers, shift:
         return GPPosterior(rescale_outputs(function.mean, scale, shift), function.root, between)
     # The new kernel is a^2 times the old one, so coefficients and root are divided by a.
     mean, moved = function.mean.spanned, function.mean * factor + constant
-    kernel, coefficients = (
-        Scaled(mean.kernel, jnp.broadcast_to(factor**2, mean.batch_shape)),
-        mean.coefficients / factor,
-    )
-    scaled = RKHSFunction(kernel, mean.points, coefficients, moved.intercept, mean.batch_shape)
+    kernel = Scaled(mean.kernel, jnp.broadcast_to(factor**2, mean.batch_shape))
+    scaled = RKHSFunction(kernel, mean.points, mean.coefficients / factor, moved.intercept, mean.batch_shape)
     return GPPosterior(moved.with_spanned(scaled), function.root / factor)
 
 

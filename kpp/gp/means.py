@@ -43,7 +43,7 @@ class LinearMean(eqx.Module):
 
     Any Equinox module with such a `__call__` can be a prior mean. The sites of its priors are named after its fields,
     here ``mean.weights`` and ``mean.bias``. Shapley values of product kernels stay exact by quadrature if the module
-    has a method ``function``, which returns it as a `kpp.RKHSFunction`, as it does here.
+    has a method ``as_rkhs_function``, which returns it as a `kpp.RKHSFunction`, as it does here.
 
     Args:
         weights: w, (d,), in units of f per unit of each feature; numbers or a prior, such as ``dist.Normal(0.0,
@@ -68,7 +68,7 @@ class LinearMean(eqx.Module):
                 )
         return jnp.asarray(x) @ self.weights + self.bias
 
-    def function(self) -> RKHSFunction:
+    def as_rkhs_function(self) -> RKHSFunction:
         """Return the mean as a function of the RKHS of a linear kernel, with which it is explained exactly."""
         return RKHSFunction(Linear(jnp.ones_like(self.weights)), self.weights[None], jnp.ones(1), self.bias)
 

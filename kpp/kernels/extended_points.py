@@ -12,7 +12,7 @@ from kpp.typing import Points
 
 
 class ExtendedPoints(NamedTuple):
-    """Points z, (m, d), each with a share: with 0 it stands for the kernel's section at z, with 1 for the function."""
+    """Points z, (m, d), each with 0 if it stands for the kernel's section at z, or 1 if it stands for the function."""
 
     points: Points
     shares: Float[Array, " m"]

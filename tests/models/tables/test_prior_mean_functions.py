@@ -195,7 +195,7 @@ def test_the_mean_moves_functionals_and_leaves_their_covariance(name, mean, post
 def test_a_linear_mean_is_explained_as_the_kernel_that_holds_it():
     exact = conditioned(0.0, KERNEL + Linear(jnp.full(3, 0.5)))
     slopes = 0.5 * np.asarray(exact.mean.coefficients) @ X  # of the linear part of the posterior mean
-    function = kpp.RKHSFunction(KERNEL, X, exact.mean.coefficients) + LinearMean(slopes, 0.0).function()
+    function = kpp.RKHSFunction(KERNEL, X, exact.mean.coefficients) + LinearMean(slopes, 0.0)
     parts = estimate_shapley(Interventional(X), exact.mean, NEW).values
     np.testing.assert_allclose(estimate_shapley(Interventional(X), function, NEW).values, parts, rtol=1e-9, atol=1e-12)
 
