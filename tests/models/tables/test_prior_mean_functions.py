@@ -18,7 +18,7 @@ import kpp
 from kpp import GPPosterior
 from kpp.conversion import rescale_outputs
 from kpp.data.bags import Bags
-from kpp.features import compress
+from kpp.features import Nystrom, compress
 from kpp.functionals import Average, Gradient, Values
 from kpp.games import Baseline, Interventional, Observational, ShapleyValues, estimate_shapley
 from kpp.gp import GaussianLikelihood, IterativeSettings, LinearMean, PoissonLikelihood, condition
@@ -198,6 +198,18 @@ def test_a_linear_mean_is_explained_as_the_kernel_that_holds_it():
     function = kpp.RKHSFunction(KERNEL, X, exact.mean.coefficients) + LinearMean(slopes, 0.0)
     parts = estimate_shapley(Interventional(X), exact.mean, NEW).values
     np.testing.assert_allclose(estimate_shapley(Interventional(X), function, NEW).values, parts, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("draws", [(), (2, 3)])
+def test_a_function_of_finite_rank_is_unfolded_with_its_mean(draws):
+    coefficients = np.sin(np.arange(12.0 * math.prod(draws))).reshape(*draws, 12)
+    one = kpp.RKHSFunction(Nystrom(KERNEL, X[:4]), X, coefficients[(0,) * len(draws)]) + MEANS["linear"](3)
+    spanned = kpp.RKHSFunction.over_draws(one.spanned.kernel, X, coefficients, one.intercept, batch_shape=draws)
+    function = one.with_spanned(spanned)
+    unfolded = function.unfold()
+    assert not function.has_product_parts and unfolded.has_product_parts
+    np.testing.assert_allclose(unfolded(NEW), function(NEW), rtol=1e-10)
+    np.testing.assert_allclose(function(NEW), spanned(NEW) + NEW @ np.linspace(0.7, -0.4, 3), rtol=1e-10)
 
 
 @pytest.fixture(scope="module")
