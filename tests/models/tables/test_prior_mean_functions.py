@@ -209,7 +209,7 @@ def test_a_function_of_finite_rank_is_unfolded_with_its_mean(draws):
     unfolded = function.unfold()
     assert not function.has_product_parts and unfolded.has_product_parts
     np.testing.assert_allclose(unfolded(NEW), function(NEW), rtol=1e-10)
-    np.testing.assert_allclose(function(NEW), spanned(NEW) + NEW @ np.linspace(0.7, -0.4, 3), rtol=1e-10)
+    np.testing.assert_allclose(function(NEW), np.asarray(spanned(NEW)) + NEW @ np.linspace(0.7, -0.4, 3), rtol=1e-10)
 
 
 @pytest.fixture(scope="module")
