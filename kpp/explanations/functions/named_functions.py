@@ -62,7 +62,7 @@ class NamedFunction(eqx.Module):
     @property
     def data(self) -> dict[str, np.ndarray]:
         """The points of the function under "x", from which `kpp.explain` takes a background if none is given."""
-        return {"x": np.asarray(self.rkhs_function.points)}
+        return {"x": np.asarray(self.rkhs_function.spanned.points)}
 
     def predict(self, x: object) -> xr.Dataset:
         """Return the values of the function.
@@ -85,12 +85,12 @@ class NamedFunction(eqx.Module):
             TypeError: If the kernel is not registered, so that it could not be loaded again.
         """
         function = self.rkhs_function
+        description = {"format": _FORMAT, "kernel": to_spec(function.kernel), "schema": self.schema.to_json()}
         arrays = {
             "points": (("point", "feature"), np.asarray(function.points)),
             "coefficients": (("point",), np.asarray(function.coefficients)),
             "intercept": ((), np.asarray(function.intercept)),
         }
-        description = {"format": _FORMAT, "kernel": to_spec(function.kernel), "schema": self.schema.to_json()}
         netcdf.write(path, xr.Dataset(arrays, attrs={_MARK: json.dumps(description)}))
 
     @classmethod

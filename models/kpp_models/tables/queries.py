@@ -85,10 +85,12 @@ def sample_function(rng_key: RngKey, posterior: GPPosterior | Fit, *, num_freque
     if isinstance(posterior, Fit):
         chosen = jax.random.randint(rng_key, (1,), 0, posterior.num_chains * posterior.num_draws)
         posterior = posterior.function_posterior(at=np.asarray(chosen)).at_draw((0, 0))
-    mean, shape = posterior.mean, posterior.batch_shape
+    whole, shape = posterior.mean, posterior.batch_shape
+    posterior = posterior.shared if posterior.output_covariance is None else posterior
     keys = jax.random.split(jax.random.fold_in(rng_key, 1), math.prod(shape)).reshape(shape)
     coefficients, prior, weights = _draws(posterior, keys, num_frequencies)
-    return DrawnFunction(RKHSFunction(mean.kernel, mean.points, coefficients, mean.intercept, shape), prior, weights)
+    update = RKHSFunction(posterior.mean.kernel, posterior.mean.points, coefficients, whole.intercept, shape)
+    return DrawnFunction(whole.with_spanned(update), prior, weights)
 
 
 def components(fit: Fit, x: Any, names: Sequence[str] | None = None) -> xr.Dataset:

@@ -15,8 +15,9 @@ import numpyro.distributions as dist
 import pytest
 
 import kpp
-from kpp import GPPosterior
+from kpp import GPPosterior, NamedFunction
 from kpp.conversion import rescale_outputs
+from kpp.data import Schema
 from kpp.data.bags import Bags
 from kpp.features import Nystrom, compress
 from kpp.functionals import Average, Gradient, Values
@@ -25,7 +26,7 @@ from kpp.gp import GaussianLikelihood, IterativeSettings, LinearMean, PoissonLik
 from kpp.inspection.reductions.reduction import draw_functions
 from kpp.inspection.variances.function_indices import FiniteDraws
 from kpp.kernels import RBF, Linear, Matern32
-from kpp_models import CMP, GeneralizedGP, GPRegression, Observed
+from kpp_models import CMP, GeneralizedGP, GPRegression, Observed, sample_function
 from kpp_models.treatments.averaging.averages import average_by_inducing
 from kpp_models.treatments.averaging.responses import draw_over_grid, make_grid
 from oracles.kernels import rbf
@@ -267,6 +268,18 @@ BUILT = {
     "responses over a grid": (functools.partial(over_grid, is_grid=True), lambda mean: mean(SET)),
     "responses by a covariance": (functools.partial(over_grid, is_grid=False), lambda mean: mean(SET)),
     "averages over many rows": (by_inducing, lambda mean: mean(SET) @ [0.1, 0.2, 0.3, 0.4]),
+    "drawn functions": (
+        lambda p: sample_function(jax.random.key(0), p, num_frequencies=9)(NEW),
+        lambda mean: mean(NEW),
+    ),
+    "explained by name": (
+        lambda p: kpp.explain(NamedFunction(p.mean, Schema(("a", "b", "c"))), NEW, progress=False).predictions.values,
+        lambda mean: mean(NEW),
+    ),
+    "integrated gradients": (
+        lambda p: kpp.explain(p.mean, NEW, background=X, explainer="integrated-gradients").values.sum("feature").values,
+        lambda mean: mean(NEW) - mean(X.mean(axis=0, keepdims=True)),
+    ),
     "an output": (lambda p: p.shared.variance(NEW), lambda mean: 0.0),
 }
 
@@ -296,6 +309,11 @@ def test_scores_and_certificates_take_a_mean(fit):
 def test_products_of_absent_factors_have_no_place_for_a_mean(posterior):
     with pytest.raises(TypeError, match="`Baseline` replaces kernel factors, and a function that was added"):
         estimate_shapley(Baseline(), posterior.mean, NEW)
+
+
+def test_a_function_with_a_mean_is_not_written_into_a_file(posterior, tmp_path):
+    with pytest.raises(TypeError, match="WithFunction is not registered"):
+        NamedFunction(posterior.mean, Schema(("a", "b", "c"))).save(tmp_path / "function.nc")
 
 
 def test_functions_with_draws_are_added_draw_by_draw(fit):
