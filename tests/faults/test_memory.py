@@ -57,7 +57,7 @@ def test_a_matrix_that_does_not_fit_is_refused_by_every_model(name, monkeypatch)
     """Every registered model computes some matrix of all pairs; here the smallest one does not fit."""
     model, *data = next(iter(registry.models()[name].examples(jax.random.key(0))))
     monkeypatch.setattr(memory, "available_memory", lambda: 8)
-    monkeypatch.setattr("kpp.kernels.base._MAX_UNCHECKED", 0)
+    monkeypatch.setattr("kpp.kernels.parameters._MAX_UNCHECKED", 0)
     with pytest.raises(ValueError, match=r"needs at least .* available; (use|fit) fewer"):
         model.fit(jax.random.key(0), *data, inference=kpp.MAP(progress=False, num_restarts=0), num_prior_samples=0)
 
